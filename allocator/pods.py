@@ -6,7 +6,8 @@ Inter-pod affinity, topology spread, volumes and ports are left out on purpose.
 
 from __future__ import annotations
 
-from functools import partial
+import re
+from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +28,6 @@ from dra.objects import (
     requests_of,
     served_resources,
 )
-from dra.quantity import Quantity
 from dra.reason import Actor, Reason
 from dra.texts import list_first
 from dra.wire import WireError, convert
@@ -36,30 +36,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from dra.objects import Container, NodeSpec, Pod, PodResourceClaim, ResourceClaimTemplate
-    from dra.quantity import Format
     from dra.stock import Stock
 
     Barriers = Callable[[Node, Mapping[str, int]], Iterator["Barrier"]]
 
 Amounts = dict[str, int]  # resource → nano-units
 
-_OF_KUBERNETES = "node.kubernetes.io/"  # Kubernetes itself sets and removes these taints
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _OPTIONAL = ("pods", "ephemeral-storage")  # resources that a node need not report
 HAMI_GPU = "nvidia.com/gpu"  # HAMi's plugin announces several units of each GPU
 _NAMED = 3  # DeviceClasses that a text names
+_HEALTH = re.compile(
+    r"^node\.(kubernetes|cloudprovider)|health|maint|drain|repair|broken|fail|fault|remediat|xid|\becc", re.IGNORECASE
+)
 _OTHER_LABELS = "node(s) didn't match Pod's node affinity/selector"
+
+
+class BarrierKind(StrEnum):
+    """What keeps a pod off a node."""
+
+    NODE_NAME = "node name"
+    CORDON = "cordon"
+    TAINT = "node taint"
+    LABELS = "node selector"
+    AMOUNT = "amount"
 
 
 class Barrier(NamedTuple):
     """Why a pod cannot run on a node, in kube-scheduler's words, and a detail.
 
-    `remedy` writes the change that removes the barrier, given the name of the node; None if no change is known.
+    `subject` is the key of the taint or the label, or the resource of which the node has too little.
     """
 
+    kind: BarrierKind
     words: str
     detail: str = ""
-    remedy: Callable[[str], str] | None = None
+    subject: str = ""
 
     def __str__(self) -> str:
         return f"{self.words}: {self.detail}" if self.detail else self.words
@@ -165,11 +177,6 @@ def claim_obstacle(claims: Iterable[ResourceClaim], node: Node) -> str:
     return ""
 
 
-def refusal(pod: Pod, node: Node, used: Mapping[str, int], ignored: Collection[str] = ()) -> str:
-    """Return the first reason why a pod cannot run on a node; "" if it can."""
-    return next(map(str, barriers(pod, ignored)(node, used)), "")
-
-
 def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
     """Return a function that lists why the pod cannot run on a node.
 
@@ -195,26 +202,24 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
 
     def reasons_on(node: Node, used: Mapping[str, int]) -> Iterator[Barrier]:
         if required_node and required_node != node.metadata.name:
-            yield Barrier("node(s) didn't match the requested node name", required_node)
+            yield Barrier(BarrierKind.NODE_NAME, "node(s) didn't match the requested node name", required_node)
         for taint in untolerated(pod.spec.tolerations, node.spec):
             if taint is _CORDON:
-                yield Barrier("node(s) were unschedulable", remedy="uncordon node {}".format)
+                yield Barrier(BarrierKind.CORDON, "node(s) were unschedulable")
                 continue
             text = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
-            action = "mend the cause of" if taint.key.startswith(_OF_KUBERNETES) else "tolerate or remove"
-            change = partial("{} taint {} of node {}".format, action, text)
-            yield Barrier("node(s) had untolerated taint(s)", text, change)
+            yield Barrier(BarrierKind.TAINT, "node(s) had untolerated taint(s)", text, taint.key)
         labels = node.metadata.labels
         for key, value in pod.spec.node_selector.items():
             if labels.get(key) != value:
-                yield Barrier(_OTHER_LABELS, f"{key}={value}")
+                yield Barrier(BarrierKind.LABELS, _OTHER_LABELS, f"{key}={value}", key)
         try:
             if unreadable:
-                yield Barrier(_OTHER_LABELS, unreadable)
+                yield Barrier(BarrierKind.LABELS, _OTHER_LABELS, unreadable)
             elif selector is not None and not matches(selector, node):
-                yield Barrier(_OTHER_LABELS)
+                yield Barrier(BarrierKind.LABELS, _OTHER_LABELS)
         except NodeSelectorError as error:
-            yield Barrier(_OTHER_LABELS, str(error))
+            yield Barrier(BarrierKind.LABELS, _OTHER_LABELS, str(error))
         allocatable = node.status.allocatable
         for name, amount in amounts:
             available = allocatable[name].nano if name in allocatable else None
@@ -224,17 +229,18 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
                 continue
             left = (available or 0) - used.get(name, 0)
             if amount > left:
-                remedy = partial(_request_less, name, left, allocatable[name].format) if left > 0 else None
-                yield Barrier("Too many pods" if name == "pods" else f"Insufficient {name}", remedy=remedy)
+                words = "Too many pods" if name == "pods" else f"Insufficient {name}"
+                yield Barrier(BarrierKind.AMOUNT, words, subject=name)
         if gpus and 0 < (count := hami_gpus(node)) < gpus:
             detail = f"HAMi gives a container different GPUs, and the node has {count}"
-            yield Barrier(f"Insufficient {HAMI_GPU}", detail)
+            yield Barrier(BarrierKind.AMOUNT, f"Insufficient {HAMI_GPU}", detail, HAMI_GPU)
 
     return reasons_on
 
 
-def _request_less(resource: str, left: int, format_: Format, node: str) -> str:
-    return f"request at most {Quantity.from_nano(left, format_)} {resource} to fit on node {node}"
+def reports_health(taint: str) -> bool:
+    """Whether a taint with this key reports that a node or a device does not work, or that somebody works on it."""
+    return bool(_HEALTH.search(taint))
 
 
 def hami_gpus(node: Node) -> int:

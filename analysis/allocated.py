@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from allocator import fleet
 from allocator.decisions import Decider
 from allocator.one_node import SearchOptions, options_within
 from allocator.reasons import equal_answers, lines, nearest_fits
@@ -92,24 +91,21 @@ def allocate_claims(
     answers = {name: by_node[name] for name in searched}
     if any(answer.feasible for answer in answers.values()):
         return ClaimsOnNodes(answers, scores)
-    feasible_nodes = tuple(fleet(stock, claims).feasible) if node else ()
     hints: dict[str, Sequence[NearestFit]] = {}
     for group in equal_answers(answers):
         if group.answer.verdict == "infeasible":
-            hints[group.nodes[0]] = _hints(stock, group.nodes[0], claims, feasible_nodes)
+            hints[group.nodes[0]] = _hints(stock.idle(), group.nodes[0], claims)
     return ClaimsOnNodes(answers, scores, hints)
 
 
-def _hints(
-    stock: Stock, node: str, claims: tuple[ResourceClaim, ...], feasible_nodes: tuple[str, ...]
-) -> list[NearestFit]:
-    """Search for changes with which the claims would fit, within a budget of steps."""
+def _hints(idle: Stock, node: str, claims: tuple[ResourceClaim, ...]) -> list[NearestFit]:
+    """Search for changes with which the claims would fit on an idle node, within a budget of steps; none if they fit unchanged."""
     options = SearchOptions(budget=Budget(step_limits.SEARCHED_HINTS))
 
-    def fits(stock: Stock, claims: tuple[ResourceClaim, ...]) -> bool | None:
-        return choose_devices(stock, node, claims, options=options).answer.decided
+    def fits(claims: tuple[ResourceClaim, ...]) -> bool | None:
+        return choose_devices(idle, node, claims, options=options).answer.decided
 
-    return nearest_fits(stock, node, claims, fits=fits, elsewhere=feasible_nodes)
+    return [] if fits(claims) else nearest_fits(claims, idle.classes, fits=fits)
 
 
 def report(allocated: ClaimsOnNodes) -> Report:

@@ -194,7 +194,6 @@ class Queue:
 
 def queue_of(reading: Reading) -> Queue:
     """Return the queue of waiting pods; the reading caches it."""
-    if not reading.queues:
-        reading.queues.append(Queue(reading))
-    queue: Queue = reading.queues[0]
+    queue: Queue = reading.derived.get(Queue) or Queue(reading)
+    reading.derived[Queue] = queue
     return queue

@@ -1,4 +1,4 @@
-"""Explains whether a pod's pending claims can be served: the reason, the groups of equal nodes, the claims that hold the devices.
+"""Explains whether a pod's pending claims can be served: the reason, the groups of equal nodes, and the way out.
 
 The decider (`allocator.decisions`) decides, and makes the reasons, which are also those of events.
 """
@@ -10,45 +10,29 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator import SearchOptions, allocate, fleet
-from allocator.answer import SearchVerdict, Stage
+from allocator.answer import SearchVerdict
 from allocator.decisions import (
     NodeGroup,
     Outlook,
     Placed,
-    advice,
     find_claims,
-    find_unused,
     node_obstacle,
     place,
     plugin_nodes,
     try_out,
 )
-from allocator.pods import barriers_by_name, total
-from allocator.preemption import claims_in_reach
+from allocator.pods import barriers_by_name
 from allocator.reasons import by_text
-from analysis.capacity import pods_of, since_of, unused_claims
 from analysis.loading import inside, items
-from dra import step_limits
+from analysis.way_out import Degree, WayOut, find_way_out
 from dra.objects import served_resources
 from dra.policy import lines_of_claims, quota_scope, quotas_for
-from dra.reason import Harm, Reason, by_harm
-from dra.stock import results_by_pool
-from dra.texts import list_first
-from webhook.placement import Feasibility, can_any_node_serve
-from webhook.refusals import Code
+from dra.reason import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from allocator.pods import Amounts, Barriers
     from analysis.loading import Reading
     from dra.objects import Pod, ResourceClaim
-    from dra.stock import Stock
 
-_MAX_GROUPS = 4  # groups of equal nodes; one node of each is judged
-_NAMED = 3  # devices and pods that a text names
-_MAX_HOLDERS = 16  # claims with devices of one node; of each, the release is tried
 # Parts of kube-scheduler's messages about conditions that drawbridge does not check.
 _OTHER_CONDITIONS = (
     "affinity rules",
@@ -68,9 +52,6 @@ _OTHER_CONDITIONS = (
 )
 _REACHED = "cannot allocate all claims"
 _GATED = "SchedulingGated"
-# The stages of a search at which candidates are lost because other claims hold devices.
-_HELD = frozenset((Stage.IN_USE, Stage.GROUPS, Stage.COMPATIBILITY, Stage.COUNTERS, Stage.CAPACITY, Stage.SEARCH))
-
 
 NO_NODE_READ = "it is unknown where the pod fits, because no Node was read"
 
@@ -79,11 +60,11 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether the pending claims can be served, where, and what is in the way."""
 
     outlook: Outlook
-    # Why they cannot be served, with the text of the scheduler's events; its remedies are changes with which the pod would fit.
+    # What keeps the pod from running, and what would help; None if a node has room for it.
+    way_out: WayOut | None = None
+    # Why each node cannot serve the claims, with the text of the scheduler's events.
     reason: Reason = Reason(text="")
     groups: tuple[NodeGroup, ...] = ()
-    # The claims that hold devices of a node which the pending claims need. Each has a remedy if the pod would fit once only this claim were freed.
-    blockers: tuple[Reason, ...] = ()
     # Reasons other than devices that keep the pod off nodes.
     other_reasons: tuple[Reason, ...] = ()
     # Nodes whose device plugins have enough free devices for the pod's extended resources.
@@ -133,146 +114,22 @@ def prospect_of(pod: Pod, reading: Reading) -> Prospect | None:
             keeping[name] = why
     barriers = by_text(keeping)
     barred = frozenset(keeping)
-    all_barred = barred.issuperset(may_go)
-    reason = decision.reason
-    certain = not unchecked_conditions(pod, reading)
-    remedies: list[tuple[Harm, str]] = []
-    blockers: list[tuple[Harm, Reason]] = []
-    if decision.outlook is not Outlook.FITS:
-        without_gone_pods = _without_gone_pods(reading)
-        if may_go:
-            blockers += _blockers(tried, pod_claims.open, barriers_on, reading, without_gone_pods, certain=certain)
-        is_enough = any(blocker.remedies for _, blocker in blockers)
-        if (is_enough or (certain and not all_barred)) and (
-            change := advice(pod, without_gone_pods, decision.reasons, used)
-        ):
-            remedies.append(change)
-        if decision.outlook is Outlook.NEVER and may_go and not all_barred:
-            judgement = can_any_node_serve(stock, pod_claims.open, prospects=reading.state.prospects)
-            if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
-                decision, reason, remedies = replace(decision, outlook=Outlook.FULL), Reason(text=judgement.text), []
-            if judgement.code is Code.NO_DEVICE:  # this reason lists the existing devices
-                reason, remedies = replace(reason, text=judgement.text), [(Harm.NONE, judgement.remedy)]
-        if barriers and all_barred:
-            causes = "; ".join(f"{len(barrier.nodes)} {barrier.text}" for barrier in barriers[:_MAX_GROUPS])
-            reason = replace(reason, text=f"{causes}; besides, {reason.text}" if may_go else causes)
-    if certain and not plugins and not any(group.devices and not barred.issuperset(group.nodes) for group in tried):
-        changes = _changes(stock, barriers_on, used)
-        remedies += _openings(reading, pod_claims.open, changes, idle=False, ending="whose devices are free")
-        if not remedies:
-            remedies += _openings(
-                reading, pod_claims.open, changes, idle=True, ending="and end pods that hold its devices"
-            )
+    has_room = plugins or any(group.devices and not barred.issuperset(group.nodes) for group in tried)
+    way_out = None
+    if not has_room and decision.outlook is not Outlook.UNDECIDED:
+        way_out = find_way_out(pod, pod_claims, reading)
+        if unchecked_conditions(pod, reading):  # the pod may have to wait for these, too
+            way_out = way_out.without_remedies()
+        if decision.outlook is Outlook.NEVER and way_out.degree is not Degree.NEVER:
+            decision = replace(decision, outlook=Outlook.FULL)
     return Prospect(
         outlook=decision.outlook,
-        reason=replace(reason, remedies=by_harm(remedies)),
+        way_out=way_out,
+        reason=decision.reason,
         groups=tried,
-        blockers=tuple([blocker for _, blocker in blockers]),
         other_reasons=barriers,
         plugins=plugins,
     )
-
-
-def _changes(stock: Stock, barriers_on: Barriers, used: Mapping[str, Amounts]) -> dict[str, str]:
-    """Return the changes with which the pod could run on nodes that it cannot use now, if their devices are free."""
-    changes: dict[str, str] = {}
-    for name, node in stock.nodes.items():
-        own = [barrier.remedy for barrier in barriers_on(node, used.get(name, {}))]
-        if own and None not in own:
-            changes[name] = " and ".join(remedy(name) for remedy in own if remedy)
-    return changes
-
-
-def _openings(
-    reading: Reading, claims: tuple[ResourceClaim, ...], changes: Mapping[str, str], *, idle: bool, ending: str
-) -> list[tuple[Harm, str]]:
-    """Return the changes of nodes that have devices for the claims, or would have with `idle` devices."""
-    options = SearchOptions(budget=reading.work.part(step_limits.BLOCKERS))
-    able = [name for name in fleet(reading.stock, claims, options=options, idle=idle).feasible if name in changes]
-    return [(Harm.IDLE_NODE, f"{changes[name]}, {ending}") for name in able[:_MAX_GROUPS]]
-
-
-def _blockers(
-    tried: Iterable[NodeGroup],
-    claims: tuple[ResourceClaim, ...],
-    barriers_on: Barriers,
-    reading: Reading,
-    without_gone_pods: Stock,
-    *,
-    certain: bool,
-) -> Iterator[tuple[Harm, Reason]]:
-    """Yield the claims that hold devices which the pending `claims` need, on one node of each of the largest groups.
-
-    If a claim that no pod uses holds devices of a node of the group, it is that node, if possible one with room for the pod. Each claim comes with
-    the harm of freeing it: the least harmful come first, then the oldest. The first have a remedy if freeing that one is enough: the pending
-    claims then fit, and the pod fits beside the remaining pods.
-    """
-    stock = reading.stock
-    used = reading.used if reading.knows_pods else {}
-    options = SearchOptions(budget=reading.work.part(step_limits.BLOCKERS))
-    in_use = {key for key, claim in without_gone_pods.claims.items() if claim.status.reserved_for}
-    has_unused = find_unused(without_gone_pods)
-
-    def harm_of(key: str) -> Harm:
-        if key not in in_use:
-            return Harm.NONE
-        pods = [reading.pods.get(name) for name in pods_of(stock.claims[key])]
-        return Harm.LIVE_POD if any(pod is None or pod.status.phase == "Running" for pod in pods) else Harm.IDLE_POD
-
-    examined_nodes = 0
-    for group in tried:
-        if examined_nodes == _MAX_GROUPS or group.verdict is not SearchVerdict.INFEASIBLE:
-            continue
-        if _HELD.isdisjoint(stage.stage for stage in group.stages):
-            continue
-        with_unused = list(filter(has_unused, group.nodes))
-        with_room = (
-            name for name in with_unused if next(barriers_on(stock.nodes[name], used.get(name, {})), None) is None
-        )
-        node = next(with_room, (*with_unused, *group.nodes)[0])
-        # The drivers of the devices that would be allocated if all devices were free.
-        answer = allocate(reading.idle, node, claims, options=options)
-        drivers = {result.driver for result in answer.results}
-        if not drivers:
-            continue
-        examined_nodes += 1
-        pools = {pool.id for pool in stock.pools(node)}
-        examined = 0
-        holders = [(harm_of(key), since_of(stock.claims[key]), key) for key in claims_in_reach(node, stock)]
-        for harm, since, key in sorted(holders):
-            claim = stock.claims[key]
-            devices: list[str] = []
-            for pool, results in results_by_pool(claim).items():
-                if pool in pools and pool[0] in drivers:
-                    devices += ["/".join((*pool, result.device)) for result in results]
-            if not devices:
-                continue
-            remedies: tuple[str, ...] = ()
-            pods = pods_of(claim)
-            if examined < _MAX_HOLDERS:
-                examined += 1
-                answer = allocate(stock.without("ResourceClaim", key), node, claims, options=options)
-                ending = total(reading.pods[name] for name in pods if name in reading.pods).get(node, {})
-                remaining_use = {name: amount - ending.get(name, 0) for name, amount in used.get(node, {}).items()}
-                has_room = next(barriers_on(stock.nodes[node], remaining_use), None) is None
-                if answer.feasible and has_room and certain:
-                    remedies = ("delete it" if harm is Harm.NONE else "end its pods",)
-            reserved = f" for {list_first(pods, _NAMED)}" if pods else ", reserved for no pod,"
-            held = list_first(devices, _NAMED)
-            yield (
-                harm,
-                Reason(
-                    text=f"claim {key} holds {held} of node {node}{reserved}{f' since {since}' if since else ''}",
-                    causes=(f"ResourceClaim/{key}", *[f"Pod/{name}" for name in pods], f"Node/{node}"),
-                    remedies=remedies,
-                ),
-            )
-
-
-def _without_gone_pods(reading: Reading) -> Stock:
-    """Return the stock in which claims are reserved for no pod that is gone, so that the advice is to delete claims that no pod uses."""
-    unused = [reading.stock.claims[key] for key in unused_claims(reading)]
-    return reading.stock.with_all([replace(claim, status=replace(claim.status, reserved_for=())) for claim in unused])
 
 
 def scheduler_message(pod: Pod) -> str:

@@ -52,8 +52,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     never: bool = False
     reason: str
     remedies: tuple[str, ...] = ()
-    # The first claims that hold devices which this pod could use.
-    in_the_way: tuple[str, ...] = ()
+    degree: str = ""
 
 
 def pod_story(key: str, reading: Reading) -> PodStory:
@@ -147,10 +146,10 @@ def waiting_row(key: str, reading: Reading) -> Waiting:
     """Return the row of a pod from its story."""
     story = explain.pod_story(key, reading)
     prospect = story.prospect
-    blockers = prospect.blockers if prospect else ()
+    way_out = prospect.way_out if prospect else None
     reason = story.state.reasons[0]
     rule, _ = explain.first_reasons(explain.facts_of(key, reading), explain.RULES)
-    code = reason.code or (rule.codes if rule else "")
+    code = reason.code or (rule.codes.partition(" ")[0] if rule else "")
     finding = CODES.get(code)
     return Waiting(
         pod=story.name,
@@ -162,7 +161,7 @@ def waiting_row(key: str, reading: Reading) -> Waiting:
         never=reason.never,
         reason=reason.text,
         remedies=reason.remedies or ((finding.remedy,) if finding else ()),
-        in_the_way=tuple(blocker.text for blocker in blockers[:3]),
+        degree=way_out.degree.value if way_out is not None else "",
     )
 
 

@@ -213,9 +213,10 @@ CODES: Final[dict[str, FindingCode]] = {
     "O113": FindingCode("a driver that refuses a claim that it has prepared before", _ERROR, "drain the node before its kubelet restarts"),
     "O114": FindingCode("a pod on a node whose claim has no devices", _ERROR, "delete the pod: its controller creates another pod, which a scheduler places"),
     "O115": FindingCode("a pod that no scheduler can place, whatever other pods do", _ERROR, "delete the pod, and correct what it requests in its controller or manifest"),
-    "O116": FindingCode("pods with devices that have waited for minutes, and that nothing in this list explains", _INFO, "see `drawbridge explain pod` for what is in the way; devices in use become free when their pods end"),
+    "O116": FindingCode("pods with devices that have waited for minutes, and that only wait until others end", _INFO, "wait until these pods end; `drawbridge explain pod` lists all obstacles"),
     "O117": FindingCode("pods with devices that do not start on their node, or whose containers restart again and again", _WARNING, "look at the pod's events (`kubectl describe pod`) and at the kubelet of the node"),
     "O118": FindingCode("a pod with devices whose volume does not exist or cannot be used on any node", _WARNING, "look at the volume (`kubectl describe pvc`, `kubectl describe pv`): let the pod run where the volume can be used, or use another volume"),
+    "O119": FindingCode("a pod with devices that waits until a node, a device, a claim or the pod itself is changed", _WARNING, "see `drawbridge explain pod` for what is in the way"),
     # Nodes, devices and claims of a fleet, found by doctor.
     "O201": FindingCode("a node that has devices and is not ready", _ERROR, "look at its kubelet; if the node is lost, delete the Node, or have its pods deleted"),
     "O202": FindingCode("a device plugin and a driver that serve the same devices of a node", _ERROR, "cordon the node, remove the device plugin or the driver, and drain the pods of the removed one (docs/node-by-node.md)"),

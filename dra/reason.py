@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from enum import IntEnum, StrEnum
-from operator import itemgetter
-from typing import TYPE_CHECKING
+from enum import StrEnum
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class Actor(StrEnum):
@@ -23,21 +18,8 @@ class Actor(StrEnum):
     DRIVER = "driver"
     KUBELET = "kubelet"
     USER = "user"
+    ADMINISTRATOR = "administrator"
     NONE = ""
-
-
-class Harm(IntEnum):
-    """What a remedy costs others, the least first."""
-
-    NONE = 0  # it mends the cause, or frees devices that no pod uses
-    IDLE_NODE = 1  # it opens a cordoned node whose devices are free
-    IDLE_POD = 2  # it ends a pod that does not run yet
-    LIVE_POD = 3  # it ends a pod that runs
-
-
-def by_harm(remedies: Iterable[tuple[Harm, str]]) -> tuple[str, ...]:
-    """Return the remedies, the least harmful first."""
-    return tuple([remedy for _, remedy in sorted(remedies, key=itemgetter(0))])
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -51,7 +33,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     causes: tuple[str, ...] = ()
     # Whether waiting cannot help.
     never: bool = False
-    # What helps, the least harmful first.
+    # What helps.
     remedies: tuple[str, ...] = ()
     # The nodes that the pod cannot use because of it.
     nodes: tuple[str, ...] = ()

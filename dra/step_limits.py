@@ -67,7 +67,6 @@ KEPT_NODE = StepLimit(
 )
 PREEMPTION = StepLimit(2_000_000, "choosing preemption victims for a pod", "no pod is evicted in this attempt")
 PREEMPTION_SEARCH = StepLimit(5_000, "checking one set of victims (search steps)", "the next set of victims is checked")
-ADVICE = StepLimit(500_000, "advice for a pod that fits no node", _NO_ADVICE)
 RULE_PAGE = StepLimit(
     20_000,
     "evaluating a DeviceCompatibility on the devices of a ResourceSlice",

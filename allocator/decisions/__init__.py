@@ -4,7 +4,6 @@ These are functions of a pod and a stock (an immutable snapshot of devices and c
 and write to the API server (`allocator.service`). Only devices are considered; the scheduler checks cpu, taints and affinity.
 """
 
-from allocator.decisions.advice import advice, find_unused
 from allocator.decisions.compact_answer import CompactAnswers, KnownNodes, known_nodes, other_nodes
 from allocator.decisions.decider import (
     BY_DEFAULT,
@@ -16,7 +15,7 @@ from allocator.decisions.decider import (
 )
 from allocator.decisions.place import Placed, place
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
-from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
+from allocator.decisions.pod_claims import PodClaims, find_claims, node_obstacle, plugin_nodes
 from allocator.decisions.readiness import latest_binding, unusable, why_unready
 from allocator.decisions.redaction import name_pods, redact
 from allocator.decisions.trial import NodeGroup, try_out
@@ -32,11 +31,10 @@ __all__ = [
     "Outlook",
     "Placed",
     "PlacementRules",
+    "PodClaims",
     "Serving",
-    "advice",
     "demand_key",
     "find_claims",
-    "find_unused",
     "full_nodes",
     "known_nodes",
     "latest_binding",

@@ -14,8 +14,7 @@ from allocator.reasons.explain import (
 )
 from allocator.reasons.losses import losses
 from allocator.reasons.matrix import Matrix, MatrixRow, matrix
-from allocator.reasons.nearest import Kind, NearestFit, nearest_fits
-from allocator.reasons.relax import request_positions, with_fields
+from allocator.reasons.nearest import Kind, NearestFit, drivers_of, nearest_fits, request_positions, with_fields
 
 __all__ = [
     "MAX_EXPLAINED",
@@ -27,6 +26,7 @@ __all__ = [
     "by_text",
     "cannot_serve",
     "distance",
+    "drivers_of",
     "equal_answers",
     "lines",
     "listed",

@@ -99,7 +99,7 @@ def waiting(observed: DoctorInput, rules: Sequence[PodRule], found: Sequence[Fin
             if not found_objects.isdisjoint(reason.causes):
                 continue  # another finding is about the cause
             # Messages about one cause may differ in the names of claims.
-            code = reason.code or rule.codes
+            code = reason.code or rule.codes.partition(" ")[0]
             same = facts.namespace, code, reason.causes or reason.text, reason.remedies
             waiting_pods.setdefault(same, (replace(reason, code=code), []))[1].append(key)
     for reason, (first, *more) in sorted(waiting_pods.values(), key=_urgency):

@@ -49,16 +49,16 @@ def _reason(story: ClaimStory, users: Sequence[Pod], prospect: Prospect | None, 
         goes = f"pods {consumers} have ended" if consumers else "its finalizers are removed"
         return Reason(actor=Actor.CLAIMS, text=f"it is being deleted, and is gone once {goes}")
     if prospect is not None:
-        if not users:
-            outlook = prospect.reason.text or "devices for it are free"
-            text = f"no pod uses it, so no scheduler allocates it; {outlook}"
-            return replace(prospect.reason, actor=Actor.USER, text=text)
-        name = users[0].spec.scheduler_name or "default-scheduler"
-        outlook = (
-            prospect.reason.text
-            or f"devices for it are free, and {name} has not placed pod {users[0].metadata.key} yet"
+        name = users[0].spec.scheduler_name or "default-scheduler" if users else ""
+        actor = scheduler_actor(name, configuration) if users else Actor.USER
+        reason = (
+            prospect.way_out.reason(actor) if prospect.way_out is not None else replace(prospect.reason, actor=actor)
         )
-        return replace(prospect.reason, actor=scheduler_actor(name, configuration), text=outlook)
+        if not users:
+            text = reason.text or "devices for it are free"
+            return replace(reason, text=f"no pod uses it, so no scheduler allocates it; {text}")
+        free = f"devices for it are free, and {name} has not placed pod {users[0].metadata.key} yet"
+        return replace(reason, text=reason.text or free)
     if story.reserved_for:
         living = ", ".join(consumer.name for consumer in story.reserved_for if consumer.phase)
         used = f"used by {living}" if living else "its pods were not found"

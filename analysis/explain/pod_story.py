@@ -35,11 +35,10 @@ def pod_story(key: str, reading: Reading) -> PodStory:
     if state.step in (Step.ALLOCATED, Step.SCHEDULED) and not facts.node:
         room_on = facts.outcome.node or ""
     if prospect is not None and room_on and prospect.outlook in REFUSING:
-        prospect = replace(prospect, outlook=Outlook.FITS, reason=Reason(text=""), blockers=())
-    if prospect is not None and state.reasons[0].actor in (Actor.USER, Actor.TEMPLATES, Actor.CLAIMS):
-        # Something else has to happen first, so freeing another claim is not enough.
-        blockers = tuple(replace(blocker, remedies=()) for blocker in prospect.blockers)
-        prospect = replace(prospect, blockers=blockers, reason=replace(prospect.reason, remedies=()))
+        prospect = replace(prospect, outlook=Outlook.FITS, reason=Reason(text=""), way_out=None)
+    if prospect is not None and prospect.way_out is not None and prospect.way_out.text != state.reasons[0].text:
+        # Something else has to happen first, so removing the obstacles is not enough.
+        prospect = replace(prospect, way_out=prospect.way_out.without_remedies())
     # Conditions with status False, with the messages of the scheduler and the kubelet.
     conditions: list[str] = []
     for condition in pod.status.conditions:

@@ -39,12 +39,6 @@ _TRUST = {
     Trust.FORGED: "drawbridge.dev/original does not verify: the annotation or the pod was changed after signing; do not trust the annotation",
     Trust.UNCHECKED: "drawbridge.dev/original cannot be verified here: the signing key was not given",
 }
-_OUTLOOKS = {
-    Outlook.FITS: "its claims fit now",
-    Outlook.FULL: "its claims fit once devices are freed",
-    Outlook.NEVER: "its claims fit nowhere, even with all devices free",
-    Outlook.UNDECIDED: "undecided",
-}
 _VERDICTS = {
     SearchVerdict.FEASIBLE: "could serve it",
     SearchVerdict.INFEASIBLE: "cannot serve it",
@@ -248,15 +242,12 @@ def _prospect(prospect: Prospect | None, reason: Reason) -> Iterator[str]:
     if prospect is None:
         return
     barred = {node for barrier in prospect.other_reasons for node in barrier.nodes}
-    fitting = {node for group in prospect.groups if group.devices for node in group.nodes}
-    if prospect.outlook is Outlook.FITS and fitting and fitting <= barred:
-        yield _row("outlook", "devices for its claims are free only on nodes where the pod cannot run")
+    if any(group.error for group in prospect.groups):
+        yield _row("outlook", "an error ends the scheduler's search")
     elif prospect.reason.text and prospect.reason.text not in reason.text:
         yield _row("outlook", f"{prospect.outlook}: {prospect.reason.text}")
-    elif any(group.error for group in prospect.groups):
-        yield _row("outlook", "an error ends the scheduler's search")
-    elif prospect.outlook in _OUTLOOKS:
-        yield _row("outlook", _OUTLOOKS[prospect.outlook])
+    elif prospect.way_out is None and prospect.outlook in (Outlook.FITS, Outlook.UNDECIDED):
+        yield _row("outlook", "its claims fit now" if prospect.outlook is Outlook.FITS else "undecided")
     for group in prospect.groups[:_GROUPS]:
         verdict = _VERDICTS[group.verdict]
         if group.devices and barred.issuperset(group.nodes):
@@ -272,11 +263,13 @@ def _prospect(prospect: Prospect | None, reason: Reason) -> Iterator[str]:
     yield from _remaining_line(prospect.groups, _GROUPS, "kind", " of nodes")
     barriers = [f"{count_of(len(barrier.nodes), 'node')}: {barrier.text}" for barrier in prospect.other_reasons]
     yield from _rows("besides", barriers, _GROUPS, "reason")
-    blockers = [
-        f"{blocker.text}{f'; it is enough to {remedy}' if (remedy := blocker.remedy) else ''}"
-        for blocker in prospect.blockers
-    ]
-    yield from _rows("in the way", blockers, _HOLDERS, "claim", " in the way")
+    if prospect.way_out is not None:
+        obstacles = [
+            f"{obstacle.text}{f'; {obstacle.remedy}' if obstacle.remedy else ''}"
+            for obstacle in prospect.way_out.obstacles
+        ]
+        yield _row("degree", prospect.way_out.degree)
+        yield from _rows("in the way", obstacles, _HOLDERS, "obstacle", " in the way")
 
 
 def _quota(uses: Iterable[QuotaUse]) -> Iterator[str]:

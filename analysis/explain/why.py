@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.decisions import Outlook, find_claims, why_unready
-from allocator.pods import lacks, missing_classes, plugin_offers, requested_devices, requests
+from allocator.decisions import Outlook, why_unready
+from allocator.pods import lacks, missing_classes, requested_devices, requests
 from allocator.simulation import gang_of
 from analysis.configuration import KIND as CONFIGURATION
 from analysis.container_states import failing_containers
@@ -28,6 +28,7 @@ from analysis.prospects import NO_NODE_READ, prospect_of, scheduler_message, unc
 from analysis.refused_pods import AGAIN, QUOTED, remedy_for
 from analysis.requesting import kept_by, requests_devices
 from analysis.unserved_nodes import driver_fault
+from analysis.way_out import Degree
 from cluster.objects import ResourceQuota
 from cluster.patch import apply_json_patch
 from dra.budget import Budget
@@ -41,7 +42,6 @@ from webhook import names
 from webhook.admission import changes_by_runtime_class
 from webhook.claims import template_lifecycle
 from webhook.dialects import TARGETS, Outcome
-from webhook.placement import Feasibility, can_any_node_serve
 from webhook.refusals import REFUSALS
 from webhook.state import Mode, mode_of, node_constraints, reach_ignoring_taints, why_not, workload
 from webhook.unknown import find_missed, find_unknown, find_unmatched_selectors, find_unserved, why_unknown
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from analysis.object_events import Happening
     from analysis.prospects import Prospect
     from dra.finding import Finding
-    from dra.objects import DeviceToleration, ResourceClaim
+    from dra.objects import DeviceToleration
     from webhook.state import Configuration, State
 
 STOCK = "default-scheduler"
@@ -190,9 +190,8 @@ class Facts:
 
 def facts_of(key: str, reading: Reading) -> Facts:
     """Return the facts about a pod; the reading caches them."""
-    if key not in reading.facts:
-        reading.facts[key] = Facts(reading.pods[key], reading)
-    facts: Facts = reading.facts[key]
+    facts: Facts = reading.derived.get((Facts, key)) or Facts(reading.pods[key], reading)
+    reading.derived[Facts, key] = facts
     return facts
 
 
@@ -479,28 +478,9 @@ def _is_impossible(facts: Facts) -> Iterator[Reason]:
         for reason in find_unmatched_selectors(builtins(pod.spec), state):
             yield replace(reason, actor=Actor.USER)
         return
-    claims = find_claims(pod, stock)
-    by_plugin = claims.uncreated is not None and any(
-        plugin_offers(node, name) for node in stock.nodes.values() for name in claims.by_claim
-    )
-    if claims.waits_for is not None or not claims.open or by_plugin:
-        return
-    within = None if len(reached) == len(stock.nodes) else reached
-    judged = can_any_node_serve(stock, claims.open, memo=facts.reading.memo, prospects=state.prospects, within=within)
-    if judged.verdict is Feasibility.NEVER or judged.is_fault:
-        causes = tuple([f"DeviceClass/{name}" for name in _classes_without_devices(claims.open, state)])
-        yield Reason(
-            code="O115", actor=Actor.USER, text=judged.text, causes=causes, never=True, remedies=judged.remedies
-        )
-
-
-def _classes_without_devices(claims: Sequence[ResourceClaim], state: State) -> Iterator[str]:
-    """Yield the classes of requests for which no class has a device."""
-    for claim in claims:
-        for request in claim.spec.devices.requests:
-            bodies = [body.device_class_name for body in request.alternatives.values()]
-            if not any(known.devices for name in bodies if (known := state.fleet.classes.get(name))):
-                yield from bodies
+    way_out = facts.prospect.way_out if facts.prospect is not None else None
+    if way_out is not None and way_out.degree is Degree.NEVER and facts.outcome.node is None:
+        yield way_out.reason(facts.actor)
 
 
 def _lacks_members(facts: Facts) -> Iterator[Reason]:
@@ -557,8 +537,11 @@ def _is_not_placed(facts: Facts) -> Iterator[Reason]:
     """Every other pod without a node: its node if it fits, or what is in its way now."""
     prospect, scheduler, actor = facts.prospect, facts.admitted_scheduler, facts.actor
     if prospect is not None:
-        remedies = prospect.reason.remedies if facts.outcome.node is None else ()
-        yield Reason(actor=actor, text=_outlook_text(facts, prospect), remedies=remedies)
+        way_out = prospect.way_out
+        if way_out is None or facts.outcome.node is not None or _waits_for_quota_or_gang(facts, prospect):
+            yield Reason(actor=actor, text=_outlook_text(facts, prospect))
+        else:
+            yield way_out.reason(actor)
         return
     states = {claim.state for claim in facts.claims}
     if ClaimState.MISSING in states:  # they are created with the pod
@@ -610,34 +593,29 @@ def _not_placed(facts: Facts) -> str:
     return f"{facts.admitted_scheduler} has not placed it yet{retried}"
 
 
+def _waits_for_quota_or_gang(facts: Facts, prospect: Prospect) -> bool:
+    """Return whether devices for a pod are free, and a quota or the other pods of its gang keep it waiting."""
+    is_held = facts.outcome.exceeded_quota or gang_of(facts.pod, facts.reading.groups)
+    return prospect.outlook is Outlook.FITS and facts.outcome.node is None and bool(is_held)
+
+
 def _outlook_text(facts: Facts, prospect: Prospect) -> str:
     """Return why a pod is not placed yet. The outcome also covers requests without a claim, such as keys of a device plugin."""
     outcome = facts.outcome
-    fits = prospect.outlook is Outlook.FITS or (outcome.node is not None and prospect.outlook in REFUSING)
     barred = {name for barrier in prospect.other_reasons for name in barrier.nodes}
     fitting = [name for group in prospect.groups if group.devices for name in group.nodes]
     usable = [name for name in fitting if name not in barred]
-    if fits and outcome.node is None:
-        if outcome.exceeded_quota or not fitting or gang_of(facts.pod, facts.reading.groups):
-            return _room_text(facts)
-        if usable:
-            return f"devices for it are free, but pods before it in the queue take them ({outcome.reason.text})"
     if outcome.node is not None and outcome.node in prospect.plugins:
         others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""
         return f"device plugins have room for it on {outcome.node}{others}, and {_not_placed(facts)}"
-    if not fits:
+    if prospect.outlook is not Outlook.FITS and (outcome.node is None or prospect.outlook not in REFUSING):
         return prospect.reason.text
-    if not barred.intersection(fitting):
-        return f"devices for it are free, and {_not_placed(facts)}"
-    if usable:
-        return f"devices for it are free on {len(usable)} nodes where it may run, and {_not_placed(facts)}"
-    if outcome.node is not None:  # where a device plugin has all that it requests
+    if not usable or _waits_for_quota_or_gang(facts, prospect):
         return _room_text(facts)
-    # What is in the way on the nodes that its author chose says more than that other nodes were not chosen.
-    chosen = facts.reached.intersection(fitting) or set(fitting)
-    largest = next(barrier for barrier in prospect.other_reasons if not chosen.isdisjoint(barrier.nodes))
-    barred_nodes = len(chosen.intersection(largest.nodes))
-    return f"devices for it are free, but not where it may run: {largest.text} ({barred_nodes} of {len(chosen)} nodes)"
+    if outcome.node is None:
+        return f"devices for it are free, but pods before it in the queue take them ({outcome.reason.text})"
+    where = f" on {len(usable)} nodes where it may run" if len(usable) < len(fitting) else ""
+    return f"devices for it are free{where}, and {_not_placed(facts)}"
 
 
 # ---- on its node
@@ -824,7 +802,7 @@ RULES: tuple[PodRule, ...] = (
     PodRule(Step.SCHEDULED, _is_behind_the_fence, "O110", ("Pod",), ("DeviceClass", "DeviceTaintRule")),
     PodRule(Step.SCHEDULED, _lacks_members, *_WAITS),
     PodRule(Step.SCHEDULED, _scheduler_says, *_WAITS),
-    PodRule(Step.SCHEDULED, _is_not_placed, *_WAITS),
+    PodRule(Step.SCHEDULED, _is_not_placed, "O116 O119", *_WAITS[1:]),
     PodRule(Step.ALLOCATED, _is_bound_without_devices, "O114", ("Pod",), ("ResourceClaim",), _SERVED, on_node=True),
     PodRule(Step.PREPARED, _has_a_device_that_is_not_ready, *_DOES_NOT_START, on_node=True),
     PodRule(Step.STARTED, _has_a_container_that_waits, *_DOES_NOT_START, on_node=True),

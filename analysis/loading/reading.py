@@ -209,11 +209,6 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple([pod for pod in self.pods.values() if pod.spec.node_name and not pod.has_ended])
 
     @cached_property
-    def idle(self) -> Stock:
-        """The stock with all devices free."""
-        return self.stock.idle()
-
-    @cached_property
     def decider(self) -> Decider:
         """A decider, which caches facts about the stock between answers."""
         return Decider()
@@ -224,8 +219,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return FleetMemo()
 
     @cached_property
-    def facts(self) -> dict[str, Any]:
-        """The facts about pods that `analysis.explain.why` has gathered, by key."""
+    def derived(self) -> dict[object, Any]:
+        """What other modules have derived from the reading, each by a key of its own."""
         return {}
 
     @cached_property
@@ -260,11 +255,6 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def work(self) -> Budget:
         """Counts the steps for finding the claims that block pods, without a limit."""
         return Budget()
-
-    @cached_property
-    def queues(self) -> list[Any]:
-        """The queue of waiting pods, once `analysis.outlook` has built it."""
-        return []
 
     @cached_property
     def state(self) -> State:

@@ -481,7 +481,7 @@ def stale_condition_of_an_agent(name: str) -> Fault:
 
 # ---- Faults that hold one pod, and that only the pod's own state or events show
 
-WAITS, DOES_NOT_START = "O116", "O117"
+WAITS, DOES_NOT_START, NEEDS_A_CHANGE = "O116", "O117", "O119"
 
 
 @fault
@@ -512,27 +512,31 @@ def image_is_missing(name: str) -> Fault:
 @fault
 def devices_held_by_running_pods(name: str) -> Fault:
     live = (claim(name, "live", pods=("live",), devices=ALL_DEVICES, node=f"{name}-0"), pod(name, "live", "live", node=f"{name}-0"))  # fmt: skip
-    return of_pod(name, WAITS, [*place(name), *live, *waits(name, **of_pool(name))], [], "in use", deleted=live)
+    return of_pod(
+        name, WAITS, [*place(name), *live, *waits(name, **of_pool(name))], [], f"{name}/live holds", deleted=live
+    )
 
 
 @fault
 def only_node_is_cordoned(name: str) -> Fault:
     broken = [*place(name, unschedulable=True), *waits(name, **of_pool(name))]
-    return of_pod(name, WAITS, broken, [node(f"{name}-0")], "unschedulable", remedy="uncordon node")
+    return of_pod(name, NEEDS_A_CHANGE, broken, [node(f"{name}-0")], "is cordoned", remedy="uncordon node")
 
 
 @fault
 def taint_of_the_node_is_not_tolerated(name: str) -> Fault:
     taints = [{"key": "example.com/team", "value": "other", "effect": "NoSchedule"}]
     broken = [*place(name, taints=taints), *waits(name, **of_pool(name))]
-    return of_pod(name, WAITS, broken, [node(f"{name}-0")], "example.com/team", remedy="tolerate or remove taint")
+    return of_pod(
+        name, NEEDS_A_CHANGE, broken, [node(f"{name}-0")], "example.com/team", remedy="tolerate example.com/team=other"
+    )
 
 
 @fault
 def no_room_for_cpu(name: str) -> Fault:
     broken = [*place(name), *waits(name, requests={"cpu": "128"}, **of_pool(name))]
     mended = pod(name, "p", "c", requests={"cpu": "1"}, **of_pool(name))
-    return of_pod(name, WAITS, broken, [mended], "cpu", remedy="request at most 64 cpu")
+    return of_pod(name, NEVER, broken, [mended], "cpu", remedy="request at most 64 cpu")
 
 
 @fault

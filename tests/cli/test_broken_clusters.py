@@ -4,7 +4,15 @@ import random
 
 import pytest
 
-from tests.cli.broken_clusters import FAULTS, OF_THE_INSTALLATION, WAITS, cluster_with, healthy_fleet, mend
+from tests.cli.broken_clusters import (
+    FAULTS,
+    NEEDS_A_CHANGE,
+    OF_THE_INSTALLATION,
+    WAITS,
+    cluster_with,
+    healthy_fleet,
+    mend,
+)
 from tests.cli.running import manifest, run_json
 
 CLUSTERS = 8
@@ -20,8 +28,8 @@ def findings_of(folder, cluster):
 
 
 def effects_of(fault):
-    """Return the finding about the pod that waits because of a fault that has a finding of its own."""
-    return {(WAITS, f"Pod/{fault.pod}")} - fault.findings
+    """Return the findings about the pod that waits because of a fault that has a finding of its own."""
+    return {(code, f"Pod/{fault.pod}") for code in (WAITS, NEEDS_A_CHANGE)} - fault.findings
 
 
 def nodes_of(folder, cluster):

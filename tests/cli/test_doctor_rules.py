@@ -42,9 +42,10 @@ def test_a_rule_declares_the_codes_that_it_reports(rule):
         "reported_by_agents": set(),
         "incomplete_pools": {"O208"},
         "not_created": set(),
-        "_is_impossible": {"O115"},
+        "_is_impossible": set(),
         "_is_not_translated": {"O104"},
         **{name: set() for name in ("_names_no_template", "_names_no_claim", "_lacks_a_class")},
+        "_is_not_placed": set(),
         "not_scaled_for": set(),
         "restarting": {"O117"},
     }

@@ -135,7 +135,8 @@ async def test_a_tenant_sees_no_name_of_another_namespace():
 async def test_a_blocking_claim_of_another_tenant_has_no_name():
     async with login_session() as session:
         body = json.loads(await read_as("mine", session, "/api/v1/pods/mine/wants"))["pod"]
-        assert [blocker["causes"][0] for blocker in body["prospect"]["blockers"]] == ["ResourceClaim/(others)/claim-1"]
+        assert [obstacle["subject"] for obstacle in body["prospect"]["wayOut"]["obstacles"]] == ["Pod/(others)/pod-1"]
+        assert "secret" not in json.dumps(body["prospect"])
         rows = json.loads(await read_as("mine", session, "/api/v1/waiting"))["waiting"]
         assert [row["pod"] for row in rows] == ["mine/wants"]
 

@@ -234,7 +234,7 @@ def _too_many(demand: Demand) -> FeasibilityAnswer | None:
     claim = demand.claims[0].metadata.name if len(names) == 1 or len(demand.claims) == 1 else ""
     remedy = f"request at most {count_of(most, 'device')} {where}"
     if len(bodies) == 1 and demand.prospects is not None:  # a new node may have more devices
-        remedy = offer(demand, node) or remedy
+        remedy = offer(demand, (node,)) or remedy
     asked = f"{_request_together(names)} {total} devices of class {single_bodies[0].device_class_name}"
     text = f"{demand.opening}: {asked} on one node, but the largest node has {most}"
     remedy = NO_TIME if demand.budget.is_late else remedy

@@ -35,7 +35,7 @@ from webhook.placement.problems import MayServe
 from webhook.refusals import Code, none_could
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from allocator import FleetAnswer, FleetMemo, NodeAnswer, Rejection, SearchOptions
     from dra.budget import Budget
@@ -153,10 +153,9 @@ def why_never(demand: Demand, samples: Samples, kinds: Samples) -> FeasibilityAn
 
 def _out_of_reach(demand: Demand, samples: Samples, kinds: Samples) -> FeasibilityAnswer:
     """Refuse a pod that no node where it can run could serve; name another node that could serve it."""
-    node, nearest_node = nearest(demand, samples)
-    absent = _absent(demand, kinds, node)
-    text = f"{demand.opening}; {nearest_node}"
-    judgement = absent or never(Code.NEVER, text, offer(demand, node), demand.only_claim)
+    absent = _absent(demand, kinds, samples)
+    text = f"{demand.opening}; {nearest(demand, samples)[1]}"
+    judgement = absent or never(Code.NEVER, text, offer(demand, samples), demand.only_claim)
     able_nodes = fleet(demand.stock, demand.claims, options=demand.options, idle=True, memo=demand.memo).feasible
     text = (
         f"{judgement.text}; node {min(able_nodes)} can serve it, but the pod cannot run there"
@@ -173,13 +172,13 @@ def _out_of_reach(demand: Demand, samples: Samples, kinds: Samples) -> Feasibili
 def _plainest(demand: Demand, samples: Samples, kinds: Samples) -> FeasibilityAnswer:
     """Return the plainest reason why an idle fleet cannot serve the claims. `kinds` has one node of each kind, `samples` the first MAX_KINDS."""
     node, nearest_node = nearest(demand, samples)
-    if absent := _absent(demand, kinds, node):
+    if absent := _absent(demand, kinds, samples):
         return absent
     reasons = samples[node].reasons
     for selected in reasons:
         if selected.stage is Stage.SELECTOR and selected.rejected == selected.total:
             return _mismatch(demand, selected)
-    return never(Code.NEVER, f"{demand.opening}; {nearest_node}", offer(demand, node), demand.only_claim)
+    return never(Code.NEVER, f"{demand.opening}; {nearest_node}", offer(demand, samples), demand.only_claim)
 
 
 def _mismatch(demand: Demand, selected: Rejection) -> FeasibilityAnswer:
@@ -199,7 +198,7 @@ def _mismatch(demand: Demand, selected: Rejection) -> FeasibilityAnswer:
     return never(Code.NO_DEVICE, f"{demand.opening}: {'; '.join([detail, *details])}", _ABSENT, claim)
 
 
-def _absent(demand: Demand, kinds: Samples, node: str) -> FeasibilityAnswer | None:
+def _absent(demand: Demand, kinds: Samples, samples: Collection[str]) -> FeasibilityAnswer | None:
     """Refuse a request if no node has a device of its class, and list existing devices; None if a node has one."""
     without_class: list[set[tuple[str, str]]] = []
     for answer in kinds.values():
@@ -222,11 +221,11 @@ def _absent(demand: Demand, kinds: Samples, node: str) -> FeasibilityAnswer | No
             no_node = "no node" if demand.within is None else "no such node"
             detail = f"{requests(requester)} class {' or '.join(names)}, but {no_node} {' or '.join(descriptions)}"
             if demand.within is not None:
-                return never(Code.NEVER, f"{demand.opening}: {detail}", offer(demand, node), claim.metadata.name)
+                return never(Code.NEVER, f"{demand.opening}: {detail}", offer(demand, samples), claim.metadata.name)
             if published := _products(demand):
                 detail = f"{detail}; {'; '.join(listed(*attribute) for attribute in published.items())}"
             return never(
-                Code.NO_DEVICE, f"{demand.opening}: {detail}", offer(demand, node) or _ABSENT, claim.metadata.name
+                Code.NO_DEVICE, f"{demand.opening}: {detail}", offer(demand, samples) or _ABSENT, claim.metadata.name
             )
     return None
 
@@ -293,8 +292,9 @@ def _values(demand: Demand, domain: str, name: str) -> list[str]:
 
 
 def nearest(demand: Demand, samples: Samples) -> tuple[str, str]:
-    """Return the node that is nearest to serving the claims, and what it lacks. Of equal nodes, it is the one with the largest devices."""
-    node = min(samples, key=lambda name: (distance(samples[name]), [-size for size in _sizes(demand, name)]))
+    """Return the node that is nearest to serving the claims, and what it lacks: before the node with most devices, the one with the largest."""
+    far = {name: distance(answer) for name, answer in samples.items()}
+    node = min(far, key=lambda name: (far[name][:-1], [-size for size in _sizes(demand, name)], far[name]))
     return node, f"nearest is {node}: {sentence(samples[node])}"
 
 
@@ -312,30 +312,31 @@ def _sizes(demand: Demand, node: str) -> list[int]:
     ]
 
 
-def offer(demand: Demand, node: str) -> str:
-    """Return the remedy: the least change of OFFERS with which the claims fit on the idle node, or on a new one; "" if there is none."""
-    here = best = _best_hint(demand, demand.stock.idle(), node) if node else None
-    if best is None:
+def offer(demand: Demand, nodes: Iterable[str]) -> str:
+    """Return the remedy: the best change of OFFERS with which the claims fit on one of these nodes if it is idle, or on a new one; "" if none."""
+    idle = demand.stock.idle()
+    here = [best for node in nodes if (best := _best_hint(demand, idle, node))]
+    if not here:
         return ""
+    hints = list(here)
     if demand.prospects is not None:
         templates = [name for name in demand.prospects.nodes if demand.within is None or name in demand.within]
-        others = [_best_hint(demand, demand.prospects, template) for template in templates[:_TEMPLATES]]
-        best = max([best, *filter(None, others)], key=lambda offered: _measure(offered[0]))
-    hint, split = best
+        hints += filter(None, [_best_hint(demand, demand.prospects, template) for template in templates[:_TEMPLATES]])
+    hint, split = best = max(hints, key=lambda offered: _measure(offered[0]))
     requester = name_requester(hint.claim.rpartition("/")[2], hint.request, demand.generated)
     # Drop the keys in parentheses behind the requester, because the refusal names them already.
     text = _describe_offer(hint, requester.partition(" (")[0], split)
-    return text if best is here else f"{text}, which a node of `nodeTemplates` has"
+    return text if best in here else f"{text}, which a node of `nodeTemplates` has"
 
 
 def _best_hint(demand: Demand, stock: Stock, node: str) -> tuple[NearestFit, str] | None:
     """Return the best change of OFFERS with which the claims fit on a node, and how to split its amount; None if there is none."""
     options = replace(demand.options, budget=demand.hint_budget)
 
-    def fits(tried: Stock, claims: Sequence[ResourceClaim]) -> bool | None:
-        return allocate(tried, node, claims, options=options).decided
+    def fits(claims: Sequence[ResourceClaim]) -> bool | None:
+        return allocate(stock, node, claims, options=options).decided
 
-    hints = nearest_fits(stock, node, demand.claims, fits=fits, tries=TRIES)
+    hints = nearest_fits(demand.claims, stock.classes, fits=fits, tries=TRIES)
     for kind in OFFERS:
         for hint in hints:
             if hint.kind is kind and (kind in WRITTEN or hint.claim.rpartition("/")[2] not in demand.generated):
@@ -361,7 +362,7 @@ def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[s
         for word in words[:MAX_WORDS]:
             if not word or word.casefold() in known_words:
                 continue
-            suggestion = shape.nearest_name(word, list(candidates))
+            suggestion = shape.nearest_kind(word, list(candidates))
             if suggestion:
                 return suggestion
     return ""

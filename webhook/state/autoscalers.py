@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from allocator.pods import refusal
+from allocator.pods import barriers
 from dra.objects import Node, NodeSpec, Pod, PodSpec
 from dra.raw import inside, items, strings
 from dra.wire import WireError, convert
@@ -64,7 +64,7 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
 
     def admits(self, selected: Selected, pod: Pod) -> bool:
         """Return whether a new node of the pool can run a pod, by labels and taints."""
-        if refusal(pod, self.node, {}):
+        if next(barriers(pod)(self.node, {}), None):
             return False
         terms = selected.terms or ((),)
         return any(all(self._allows(selection) for selection in (*selected.always, *term)) for term in terms)

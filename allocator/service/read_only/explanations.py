@@ -1,4 +1,4 @@
-"""Explains waiting pods of another scheduler. Each pod has one event, which is kept up to date and names the reason and what would help.
+"""Explains waiting pods of another scheduler. Each pod has one event, which is kept up to date and names the reason.
 
 A pod is checked when it is created and again when the stock changes, but at most once in ten seconds. A round of checks takes at most a
 fifth of a second and writes at most sixteen events. A pod that would get devices on some node, or that is undecided, gets no event.
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.decisions import Outlook, advice, find_claims, node_obstacle, redact
+from allocator.decisions import Outlook, find_claims, node_obstacle, redact
 from allocator.pods import waits
 from dra.objects import Pod, asks_for_devices
-from dra.reason import by_harm
 from dra.stock import Stock
 
 if TYPE_CHECKING:
@@ -113,7 +112,4 @@ def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
     fleet_outlook = decider.outlook(explained_pod, stock)
     if fleet_outlook.outlook not in _WORTH_SAYING:
         return ""
-    reason = fleet_outlook.reason
-    if change := advice(explained_pod, stock, fleet_outlook.reasons):
-        reason = replace(reason, remedies=by_harm([change]))
-    return redact(str(reason), stock, pod.metadata.namespace or "default")
+    return redact(str(fleet_outlook.reason), stock, pod.metadata.namespace or "default")

@@ -385,6 +385,15 @@ def nearest_name(name: str, names: Collection[str]) -> str:
     return by_fold[matches[0]] if matches else ""
 
 
+def nearest_kind(name: str, names: Collection[str]) -> str:
+    """Return `nearest_name` among the names with the same digits: H100 is no mistyped A100."""
+    return nearest_name(name, [other for other in names if _digits(other) == _digits(name)])
+
+
+def _digits(name: str) -> list[str]:
+    return list(filter(str.isdigit, name))
+
+
 def guess(name: object, names: Collection[str]) -> str:
     """Return a hint with the most similar name; "" if no name is similar."""
     similar = nearest_name(name, names) if isinstance(name, str) else ""

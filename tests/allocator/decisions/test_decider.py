@@ -12,7 +12,6 @@ from allocator.decisions import (
     Outlook,
     Placed,
     Serving,
-    advice,
     find_claims,
     place,
     why_unready,
@@ -24,7 +23,6 @@ from allocator.strategies import DEFAULT, STRATEGIES, StrategyCache, choose_devi
 from dra import step_limits
 from dra.budget import Budget
 from dra.objects import Device, DeviceClass, Node, PodExtendedResourceClaimStatus, ResourceClaim
-from dra.reason import Harm
 from dra.stock import Stock
 from dra.wire import convert
 from tests.allocator import fleets
@@ -93,8 +91,6 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     assert fleet_outlook.reason.text.endswith(
         f"; 5 node(s) were unschedulable and node(s) had untolerated taint(s) and {not_selected}; 3 {not_selected}; 3 node(s) for other reasons"
     )
-    change = Harm.LIVE_POD, "nearest is n2: would fit once claim default/all is released"
-    assert advice(pinned_pod, stock, fleet_outlook.reasons) == change
     pod_without_node = typed_pod("p", "one", nodeSelector={"zone": "c"})
     assert Decider().outlook(pod_without_node, stock).outlook is Outlook.FITS  # the scheduler checks the node selector
     for name in [name for name in stock.nodes if name not in ("n0", "n1", "n2")]:
@@ -102,7 +98,6 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     fleet_outlook = Decider().outlook(pod_without_node, stock)
     assert fleet_outlook.outlook is Outlook.NEVER
     assert "in use" not in fleet_outlook.reason.text
-    assert advice(pod_without_node, stock, fleet_outlook.reasons) is None
 
 
 def test_nodes_beyond_the_budget_fit_with_score_zero(monkeypatch):

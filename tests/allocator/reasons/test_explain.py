@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from allocator import allocate
 from allocator.answer import Cause, NodeAnswer, Rejection, SearchVerdict, Stage
-from allocator.reasons import Kind, explain, nearest_fits
+from allocator.reasons import explain
 from dra.objects import EXTENDED_CLAIM, ResourceClaimConsumerReference
 from dra.objects.taint import DeviceTaintRule
 from dra.server import server_of
@@ -54,11 +54,6 @@ def test_the_holder_of_an_extended_resource_claim_is_its_pod():
     )
     pending_claim = claim("x", exactly("gpu"))
     assert "held by pod default/train" in reasons_by_stage(stock, pending_claim)[Stage.IN_USE].text
-    hints = nearest_fits(
-        stock, "n0", [pending_claim], fits=lambda stock, claims: allocate(stock, "n0", claims).feasible
-    )
-    [hint] = [hint for hint in hints if hint.kind is Kind.RELEASE]
-    assert (hint.text, hint.claims) == ("would fit once pod default/train ends", (holding_claim.metadata.key,))
 
 
 def test_a_device_of_an_earlier_claim_is_not_called_held():

@@ -59,7 +59,7 @@ async def test_a_waiting_pod_gets_an_explanation_after_the_grace_period():
     [(name, sentence)] = await recorder.explanations_after(GRACE, stock)
     assert name == "p"
     assert sentence.startswith("0 of 1 nodes can serve the claims")
-    assert sentence.endswith("nearest is n0: would fit once claim default/all is released)")
+    assert sentence.endswith("held by claim default/all")
 
 
 async def test_an_explanation_does_not_name_claims_of_other_namespaces():
@@ -70,16 +70,16 @@ async def test_an_explanation_does_not_name_claims_of_other_namespaces():
     recorder.explanations.see(None, typed_pod("p", "one"))
     foreign_stock = stock.without("ResourceClaim", "default/all").with_object(foreign_claim)
     [(_, sentence)] = await recorder.explanations_after(GRACE, foreign_stock)
-    assert sentence.endswith("would fit once a claim of another namespace is released)")
+    assert sentence.endswith("held by a claim of another namespace")
     assert "secret" not in sentence
 
 
-async def test_an_event_for_an_unservable_pod_names_the_nearest_fit():
+async def test_an_event_for_an_unservable_pod_says_that_waiting_is_in_vain():
     recorder = Recorder()
     recorder.explanations.see(None, typed_pod("p", "three"))
     [(_, sentence)] = await recorder.explanations_after(GRACE, stock_of(sidecar.claim("three", 3)))
-    assert "0 of 2 nodes" in sentence
-    assert sentence.endswith("(nearest is n0: 2 of 3 devices would fit now)")
+    assert sentence.startswith("no node could serve it, even with all devices free: 0 of 2 nodes")
+    assert sentence.endswith("2 of the 3 devices requested are left")
 
 
 async def test_pods_that_do_not_wait_for_devices_get_no_explanation():
@@ -106,7 +106,7 @@ async def test_an_extended_resource_is_explained_by_its_future_claim():
     )
     assert await recorder.explanations_after(GRACE, stock_with_only_the_plugin_node) == []
     [(name, sentence)] = await recorder.explanations_after(CHECK_SECONDS, stock.with_object(plugin_node))
-    assert (name, sentence.endswith("would fit once claim default/all is released)")) == ("p", True)
+    assert (name, "held by claim default/all" in sentence) == ("p", True)
     assert "1 node(s) had a device plugin for example.com/gpu" in sentence
     assert "no node could serve it" not in sentence
     [(_, sentence)] = await recorder.explanations_after(CHECK_SECONDS, stock)

@@ -223,7 +223,7 @@ def test_a_dump_without_slices_is_not_checked_for_empty_classes(tmp_path):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *classes, *claims))
     assert answer["findings"] == []
     [unchecked] = [entry for entry in answer["notChecked"] if entry["inputs"] == ["ResourceSlice"]]
-    assert unchecked["codes"] == ["D212", "O108", "O111", "O115", "O116", "O218"]
+    assert unchecked["codes"] == ["D212", "O108", "O111", "O115", "O116", "O119", "O218"]
     assert "kubectl get resourceslice -A" in unchecked["reason"]
 
 

@@ -103,7 +103,7 @@ def test_nodes_are_searched_for_a_bounded_number_of_different_pods(tmp_path, mon
     assert "also default/p3" in named["Pod/default/p2"]
 
 
-def test_a_pod_that_only_waits_comes_after_what_keeps_its_devices(tmp_path):
+def test_a_pod_that_needs_a_change_names_what_keeps_its_devices(tmp_path):
     """The claim of a deleted pod holds both devices of the node."""
     dead, waiting = claim_of_pod("dead", "gone"), claim_of_pod("a", "p")
     dead["status"] = allocated_claim("dead", "gone")["status"]
@@ -111,8 +111,8 @@ def test_a_pod_that_only_waits_comes_after_what_keeps_its_devices(tmp_path):
     dead["status"]["allocation"]["devices"]["results"].append(second)
     objects = [dead, waiting, old_pod("p", "a", schedulerName="", status={"conditions": [TRIED]})]
     code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
-    assert [finding["code"] for finding in answer["findings"]] == ["O211", "O116"]
-    assert "claim default/dead" in answer["findings"][1]["remedy"]
+    assert [finding["code"] for finding in answer["findings"]] == ["O119", "O211"]
+    assert answer["findings"][0]["remedy"] == "delete claim default/dead"
     assert code == 1
 
 

@@ -87,14 +87,14 @@ UNSCHEDULABLE = {
 NEXT_STEPS = {
     "runs": ([*fleet(), with_device_status(held_claim("c", "p")), in_phase(pod("p", "c", nodeName="n0"), "Running")], "", "it runs on n0"),
     "has ended": ([*fleet(), claim("c"), in_phase(pod("p", "c", nodeName="n0"), "Succeeded")], "", "it has ended (Succeeded)"),
-    "waits for devices in use": ([*full_fleet(), claim("c"), pod("p", "c")], "bridge", "0 of 2 nodes can serve the claims: 2 node(s) cannot serve request r: 2 of 2 devices are in use"),
-    "is for another scheduler": ([*full_fleet(), claim("c"), pod_of_default_scheduler()], "scheduler", "0 of 2 nodes can serve the claims"),
+    "waits for devices in use": ([*full_fleet(), claim("c"), pod("p", "c")], "bridge", "pod default/p1 holds gpu-1 of node n0 since 2026-11-20T01:00:00Z; 1 more node could serve it, too"),
+    "is for another scheduler": ([*full_fleet(), claim("c"), pod_of_default_scheduler()], "scheduler", "pod default/p1 holds gpu-1 of node n0"),
     "fits no node": ([*fleet(), claim("c", 3), pod("p", "c")], "user", "claim c, request r requests 3 devices"),
     "requests a missing class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "user", "claim c: DeviceClass none does not exist"),
     "fits and is not placed yet": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
     "fits and was refused a moment ago": ([*fleet(), claim("c"), in_phase(pod_of_default_scheduler(), "Pending", conditions=[UNSCHEDULABLE])], "scheduler", "default-scheduler has not placed it yet; it tries a refused pod again within five minutes"),
-    "fits only on tainted nodes": ([*map(tainted_if_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: node(s) had untolerated taint(s): gpu:NoSchedule (2 of 2 nodes)"),
-    "fits only tainted devices": ([*fleet(), TAINT_RULE, claim("c"), pod("p", "c")], "bridge", "have a taint"),
+    "fits only on tainted nodes": ([*map(tainted_if_node, fleet()), claim("c"), pod("p", "c")], "user", "nodes n0, n1 could serve it, but it does not tolerate their taint gpu:NoSchedule"),
+    "fits only tainted devices": ([*fleet(), TAINT_RULE, claim("c"), pod("p", "c")], "user", "could serve it, have taint ill:NoSchedule of DeviceTaintRule broken"),
     "waits for the template controller": ([*fleet(), pod_with_template("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
     "waits for the author's template": ([*fleet(), pod_with_template("own")], "user", "ResourceClaimTemplate own does not exist"),
     "copies a translated pod": ([*fleet(), pod_with_template(f"drawbridge-{'0' * 32}")], "user", "a copy of a translated pod"),
@@ -133,31 +133,35 @@ def test_explain_says_which_actor_has_to_act_next(case, tmp_path):
     assert answer["pod"]["state"]["reasons"][0]["text"] in result.stdout
 
 
-def test_each_blocking_claim_says_whether_freeing_suffices(tmp_path):
+def test_of_the_holders_one_whose_end_suffices_is_named(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c"), pod("p", "c"))
     prospect = answer["pod"]["prospect"]
     assert prospect["outlook"] == "full"  # the devices that the pod could use are in use
     [group] = prospect["groups"]
     assert group["nodes"] == ["n0", "n1"]
     assert [stage["stage"] for stage in group["stages"]] == ["in use"]
-    first, second = prospect["blockers"]
-    assert (
-        first["text"]
-        == f"claim default/c0 holds {DRIVER}/n0/gpu-0 of node n0 for default/p0 since 2026-11-20T00:00:00Z"
-    )
-    assert first["causes"] == ["ResourceClaim/default/c0", "Pod/default/p0", "Node/n0"]
-    assert first["remedies"] == second["remedies"] == ["end its pods"]
-    assert second["causes"][0] == "ResourceClaim/default/c1"
-    assert prospect["reason"]["remedies"] == [
-        "nearest is n0: would fit once claim default/c0 or claim default/c1 is released"
+    assert prospect["wayOut"]["node"] == "n0"
+    assert prospect["wayOut"]["obstacles"] == [
+        {
+            "kind": "holder",
+            "subject": "Pod/default/p1",
+            "cost": 4,
+            "actor": "",
+            "text": "pod default/p1 holds gpu-1 of node n0 since 2026-11-20T01:00:00Z",
+            "remedy": "",
+        }
     ]
 
 
-def test_freeing_one_claim_does_not_suffice_for_two_devices(tmp_path):
-    for count, outlook, remedies in ((2, "full", [[], []]), (3, "never", [])):  # no node has three devices
-        _, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c", count), pod("p", "c"))
-        prospect = answer["pod"]["prospect"]
-        assert (prospect["outlook"], [blocker["remedies"] for blocker in prospect["blockers"]]) == (outlook, remedies)
+@pytest.mark.parametrize(
+    ("count", "degree", "subjects"),
+    [(2, "waits", ["Pod/default/p0", "Pod/default/p1"]), (3, "never", ["Pod/default/p"])],
+)
+def test_all_holders_in_the_way_are_named(count, degree, subjects, tmp_path):
+    """A node has two devices, so a claim for three is its author's fault."""
+    _, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c", count), pod("p", "c"))
+    way_out = answer["pod"]["prospect"]["wayOut"]
+    assert (way_out["degree"], [obstacle["subject"] for obstacle in way_out["obstacles"]]) == (degree, subjects)
 
 
 def test_a_reservation_for_a_deleted_pod_is_reported(tmp_path):
@@ -167,7 +171,7 @@ def test_a_reservation_for_a_deleted_pod_is_reported(tmp_path):
     assert code == 0
     assert answer["claim"]["claim"]["remarks"] == ["claim default/c0 is reserved for pod gone, which no longer exists"]
     text = explain(tmp_path, "pod p", *objects).stdout
-    assert f"claim default/c0 holds {DRIVER}/n0/gpu-0 of node n0 for default/gone since 2026-11-20T08:00:00Z" in text
+    assert "claim default/c0 holds gpu-0 of node n0 since 2026-11-20T08:00:00Z, and no pod uses it" in text
 
 
 def test_without_any_pods_no_consumer_is_reported_as_missing(tmp_path):

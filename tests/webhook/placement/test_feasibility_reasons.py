@@ -17,7 +17,7 @@ from webhook.translate import PodClaim
 
 
 def test_the_remedy_for_a_translated_key_names_no_class():
-    fleet = stock(typed_class("none", "false"))
+    fleet = stock(typed_class("none", f"device.driver == '{DRIVER}' && false"))
     assert (
         can_any_node_serve(fleet, [claim_for(class_="none")]).remedy
         == f"use DeviceClass {DRIVER} in claim c, request r"
@@ -84,7 +84,9 @@ def test_published_products_are_listed_for_a_class_without_devices():
 def test_the_offered_class_is_independent_of_the_order_of_classes(names):
     classes = [typed_class(name, f"device.driver == '{DRIVER}'") for name in names]
     assert (
-        can_any_node_serve(stock(typed_class("none", "false"), *classes), [claim_for(class_="none")]).remedy
+        can_any_node_serve(
+            stock(typed_class("none", f"device.driver == '{DRIVER}' && false"), *classes), [claim_for(class_="none")]
+        ).remedy
         == "use DeviceClass a in claim c, request r"
     )
 
