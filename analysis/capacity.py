@@ -104,6 +104,8 @@ class Total(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     model: str
     total: int
     used: int
+    # The used devices of which a pod can still get a share or a partition.
+    partly: int = 0
     free: int
     # The devices that no pod holds and no pod can use, by reason.
     unusable: dict[str, int] = {}
@@ -202,8 +204,10 @@ def _state_of_card(states: Collection[str]) -> str:
 def totals(nodes: Iterable[NodeDevices]) -> list[Total]:
     """Count the devices by driver and model, and the devices of plugins by resource."""
     counted: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    partly: Counter[tuple[str, str]] = Counter()
     whole_cards: defaultdict[tuple[str, str], list[DeviceHeld]] = defaultdict(list)
     for card in cards_of(nodes):
+        partly[card.product] += card.number if card.state == "shared" else 0
         group = "used" if card.state in IN_USE else card.state
         if card.state == UNUSABLE:
             group = next(part.reason for part in card.devices if part.reason)
@@ -215,6 +219,7 @@ def totals(nodes: Iterable[NodeDevices]) -> list[Total]:
             model=model,
             total=amounts.total(),
             used=amounts["used"],
+            partly=partly[name, model],
             free=amounts["free"],
             unusable={why: number for why, number in amounts.items() if why not in _COUNTED and number},
             unknown=amounts[UNKNOWN],
@@ -303,6 +308,8 @@ def known_state(state: str, reading: Reading) -> str:
 
 def state_of_device(report: DeviceReport, node: Node, pool: PoolStatus, reading: Reading) -> tuple[str, str]:
     """Return the state of a device of a node, and if it is `unusable`, the reason why no pod can use it."""
+    if report.state is DeviceState.SHARED and report.capacity:
+        return (DeviceState.SHARED if any(left.nano for left in report.available.values()) else DeviceState.HELD), ""
     if report.state not in (DeviceState.HELD, DeviceState.SHARED):
         taints = [taint for taint in report.taints if not taint.startswith(f"{FENCE_TOLERATION.key}:")]
         in_pool = f"its pool is {pool}" if pool is not PoolStatus.OK else ""
@@ -379,11 +386,14 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
             for key, amount in node.status.allocatable.items()
             if is_count(key) and _clear_roles(key)
         }
+        reason = _away(node)
+        if not devices and not any(of_plugins.values()):  # neither a driver nor a device plugin serves the node
+            of_plugins, reason = _discovered(node), "neither a driver nor a device plugin serves it"
         devices += [
             DeviceHeld(
                 device=key,
                 state=PLUGIN,
-                reason=_away(node),
+                reason=reason,
                 of_plugin=of_plugins.get(key, 0),
                 holders=tuple(by_plugin[name][key]),
             )
@@ -393,6 +403,14 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
         if devices or node_names:
             node_devices = NodeDevices(node=name, devices=tuple(devices))
             yield replace(node_devices, totals=tuple(totals((node_devices,))))
+
+
+def _discovered(node: Node) -> dict[str, int]:
+    """Return the devices that a node has by its capacity or the labels of GPU feature discovery, by the key of a device plugin."""
+    count = node.metadata.labels.get("nvidia.com/gpu.count", "")
+    labelled = {"nvidia.com/gpu": int(count)} if count.isdecimal() else {}
+    counted = {key: amount.whole() or 0 for key, amount in node.status.capacity.items() if is_count(key)}
+    return labelled | {key: amount for key, amount in counted.items() if amount and _clear_roles(key)}
 
 
 def _hardware_of(stock: Stock, node: str) -> defaultdict[str, list[Identity]]:

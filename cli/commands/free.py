@@ -112,7 +112,11 @@ def _report(nodes: Sequence[NodeDevices], by_model: Sequence[Total], *, wide: bo
         "not usable": sum(sum(total.unusable.values()) for total in by_model),
         "unknown": sum(total.unknown for total in by_model),
     }
-    said = ", ".join(f"{number} {what}" for what, number in sums.items() if number or what in {"in use", "free"})
+    partly = sum(total.partly for total in by_model)
+    room = {"in use": f" ({partly} with room left)" if partly else ""}
+    said = ", ".join(
+        f"{sums[what]} {what}{room.get(what, '')}" for what in sums if sums[what] or what in {"in use", "free"}
+    )
     summary = f"{count_of(len(nodes), 'node')}: {count_of(sum(sums.values()), 'device')}, {said}"
     titles = ("Devices of", "Model", "Total", "Used", "Free", "Free amounts", "Not usable", "Why")
     idle = [node.node for node in nodes if node.is_idle]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.cli.explain.scenes import DRIVER, claim, dump, fleet, full_fleet, held_claim, in_phase, node, pod
+from tests.cli.explain.scenes import DRIVER, claim, dump, fleet, full_fleet, held_claim, in_phase, pod
 from tests.cli.running import run, run_json
-from tests.objects import allocated, resource_slice, result
+from tests.objects import allocated, node, resource_slice, result
 
 SINCE = "2026-11-20T08:00:00Z"
 
@@ -173,8 +173,7 @@ def test_a_card_of_two_drivers_counts_once_and_has_one_holder(attribute, value, 
         held = claim(name) | {"status": allocated(result("gpu-0", driver=driver, pool="n0"), pods=[name])}
         devices = resource_slice(driver, device, driver=driver, pool="n0", nodeName="n0")
         objects += [devices, held, in_phase(pod(name, name, nodeName="n0"), "Running")]
-    file = dump(tmp_path, *objects)
-    [total] = run_json("free", "-f", file)[1]["totals"]
+    [total] = run_json("free", "-f", (file := dump(tmp_path, *objects)))[1]["totals"]
     [finding] = run_json("doctor", "-f", file)[1]["findings"]
     assert (total["total"], total["used"], finding["code"], finding["severity"]) == (1, 1, "O209", "error")
     assert "a.example.com/n0/gpu-0 and b.example.com/n0/gpu-0 are one card" in finding["message"]
@@ -187,6 +186,12 @@ def test_free_devices_of_a_device_plugin_are_counted(tmp_path):
     holder["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 3}
     [total] = run_json("free", "-f", dump(tmp_path, *objects, holder))[1]["totals"]
     assert [total[key] for key in ("name", "total", "used", "free")] == ["nvidia.com/gpu", 8, 3, 5]
+
+
+@pytest.mark.parametrize("fields", [{"labels": {"nvidia.com/gpu.count": "8"}}, {"capacity": {"nvidia.com/gpu": "8"}}], ids=str)  # fmt: skip
+def test_the_devices_of_a_node_without_its_driver_are_not_usable(fields, tmp_path):
+    [total] = run_json("free", "-f", dump(tmp_path, node("n0", **fields)))[1]["totals"]
+    assert total["unusable"] == {"neither a driver nor a device plugin serves it": 8}
 
 
 def test_a_pod_that_is_gone_is_no_holder(tmp_path):
@@ -202,26 +207,21 @@ def test_each_device_and_node_has_its_amounts_and_idle_nodes_are_listed(tmp_path
         for device in obj.get("spec", {}).get("devices", []):
             device |= {"capacity": {"memory": {"value": "80Gi"}}, "allowMultipleAllocations": True}
     share = held_claim("c", "runs")
-    share["status"]["allocation"]["devices"]["results"][0] |= {"consumedCapacity": {"memory": "30Gi"}, "shareID": "s"}
+    [of_share] = share["status"]["allocation"]["devices"]["results"]
+    of_share |= {"consumedCapacity": {"memory": "30Gi"}, "shareID": "s"}
     file = dump(tmp_path, *objects, share, in_phase(pod("runs", nodeName="n0"), "Running"))
     _, answer = run_json("free", "-f", file)
-    amounts = [
-        [{name: device[name]["memory"] for name in ("capacity", "used", "available")} for device in node["devices"]]
-        for node in answer["nodes"]
-    ]
-    assert amounts == [
-        [{"capacity": "80Gi", "used": "30Gi", "available": "50Gi"}],
-        [{"capacity": "80Gi", "used": "0", "available": "80Gi"}],
-    ]
-    counts = [[(total["total"], total["used"], total["free"]) for total in node["totals"]] for node in answer["nodes"]]
-    assert counts == [[(1, 1, 0)], [(1, 0, 1)]]
+    assert [node["devices"][0]["available"] for node in answer["nodes"]] == [{"memory": "50Gi"}, {"memory": "80Gi"}]
     totals = [total for owner in (*answer["nodes"], answer) for total in owner["totals"]]
-    names = ("capacity", "usedCapacity", "freeCapacity")
-    sums = [tuple(total[name]["memory"] for name in names) for total in totals]
+    counts = [tuple(total[name] for name in ("total", "used", "partly", "free")) for total in totals]
+    assert counts == [(1, 1, 1, 0), (1, 0, 0, 1), (2, 1, 1, 1)]
+    sums = [tuple(total[name]["memory"] for name in ("capacity", "usedCapacity", "freeCapacity")) for total in totals]
     assert sums == [("80Gi", "30Gi", "50Gi"), ("80Gi", "0", "80Gi"), ("160Gi", "30Gi", "130Gi")]
     assert answer["idleNodes"] == ["n1"]
     printed = run("free", "-f", file).stdout
     assert "memory: 130Gi of 160Gi" in printed
-    assert "1 idle node: n1" in printed
+    assert "1 idle node: n1\n\n2 nodes: 2 devices, 1 in use (1 with room left), 1 free" in printed
+    of_share["consumedCapacity"]["memory"] = "80Gi"
+    assert "2 devices, 1 in use, 1 free" in run("free", "-f", dump(tmp_path, *objects, share)).stdout
     cordoned = dump(tmp_path, *changed(fleet(1, 1), "Node", unschedulable=True))
     assert run_json("free", "-f", cordoned)[1]["idleNodes"] == []
