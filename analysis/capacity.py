@@ -168,18 +168,19 @@ def _clear_roles(key: str) -> set[Role]:
 
 def cards_of(nodes: Iterable[NodeDevices]) -> Iterator[Card]:
     """Yield the cards of nodes. A device that several nodes reach counts once, if possible on a node where a pod can use it."""
-    devices: dict[tuple[str, str], tuple[NodeDevices, DeviceHeld]] = {}
+    devices: dict[str, tuple[NodeDevices, DeviceHeld]] = {}
     for node in nodes:
         for device in node.devices:
-            key = (node.node if device.state == PLUGIN else "", device.device)
-            if key not in devices or devices[key][1].state == UNUSABLE:
-                devices[key] = (node, device)
+            if device.state == PLUGIN:
+                yield from _cards_of_plugin(node, device)
+            elif device.device not in devices or devices[device.device][1].state == UNUSABLE:
+                devices[device.device] = (node, device)
     cards: defaultdict[str, list[tuple[NodeDevices, DeviceHeld]]] = defaultdict(list)
     for node, device in devices.values():
-        if device.state == PLUGIN:
-            yield from _cards_of_plugin(node, device)
+        if device.card:
+            cards[device.card].append((node, device))
         else:
-            cards[device.card or device.device].append((node, device))
+            yield Card(node, device.state, (device,))
     for parts in cards.values():
         yield Card(parts[0][0], _state_of_card({part.state for _, part in parts}), tuple([part for _, part in parts]))
 
@@ -211,8 +212,10 @@ def totals(nodes: Iterable[NodeDevices]) -> list[Total]:
         group = "used" if card.state in IN_USE else card.state
         if card.state == UNUSABLE:
             group = next(part.reason for part in card.devices if part.reason)
-        counted[card.product][group] += card.number
-        whole_cards[card.product] += card.devices if len(card.devices) == 1 else ()
+        product = card.product
+        counted[product][group] += card.number
+        if len(card.devices) == 1:
+            whole_cards[product] += card.devices
     return [
         Total(
             name=name,

@@ -37,7 +37,7 @@ from dashboard.html import (
 )
 from dashboard.lines import draw
 from dashboard.move import mechanisms_of, page_of
-from dashboard.picture import count_devices, devices_by_namespace, in_use, labels_of, reading_of, shelves
+from dashboard.picture import count_devices, devices_by_namespace, labels_of, reading_of, shelves
 from dashboard.timeline import age, steps_of, steps_of_claim
 from dashboard.waiting import by_cause, pod_story
 from dashboard.whatif import EXAMPLE, WhatIfQuestion
@@ -289,8 +289,9 @@ def _reasons(total: Total) -> str:
 
 def _tile(group: Shelf, colours: Colours, query: Mapping[str, str]) -> Html:
     """Draw a group of nodes as a tile, in a colour that shows how much is used."""
-    counts, state_counts = colours.counts(group.nodes), count_devices(group.nodes)
-    used = in_use(state_counts) / (sum(state_counts.values()) or 1)
+    counts = colours.counts(group.nodes)
+    group_totals = [total for node in group.nodes for total in node.totals]
+    used = sum(total.used for total in group_totals) / (sum(total.total for total in group_totals) or 1)
     heading = link(group.value, "", shelf=group.value, **query)
     size = f"{used:.0%} used, {count_of(len(group.nodes), 'node')}"
     words = colours.words(counts)
