@@ -177,12 +177,13 @@ def cards_of(nodes: Iterable[NodeDevices]) -> Iterator[Card]:
                 devices[device.device] = (node, device)
     cards: defaultdict[str, list[tuple[NodeDevices, DeviceHeld]]] = defaultdict(list)
     for node, device in devices.values():
-        if device.card:
-            cards[device.card].append((node, device))
-        else:
-            yield Card(node, device.state, (device,))
+        cards[device.card or device.device].append((node, device))
     for parts in cards.values():
-        yield Card(parts[0][0], _state_of_card({part.state for _, part in parts}), tuple([part for _, part in parts]))
+        node, first = parts[0]
+        if len(parts) == 1:
+            yield Card(node, first.state, (first,))
+        else:
+            yield Card(node, _state_of_card({part.state for _, part in parts}), tuple([part for _, part in parts]))
 
 
 def _cards_of_plugin(node: NodeDevices, device: DeviceHeld) -> Iterator[Card]:

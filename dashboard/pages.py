@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from math import ceil
+from statistics import mean
 from typing import TYPE_CHECKING
 
 from allocator.strategies import DEFAULT
@@ -374,7 +375,7 @@ def _cells(view: DashboardView, node: NodeDevices, colours: Colours, most: int) 
     products: defaultdict[tuple[str, str], list[Html]] = defaultdict(list)
     for card in cards:
         first = next((device for device in card.devices if device.holders), card.devices[0])
-        used = round(100 - 100 * free.get(first.card or first.device, 0)) if is_shared and card.state == "shared" else 0
+        used = _used_percentage(card, free) if card.state == "shared" else 0
         path: tuple[str, ...] = ()
         if card.holders:
             path = ("nodes", node.node) if card.state == PLUGIN else ("devices", *first.device.split("/"))
@@ -392,10 +393,18 @@ def _cells(view: DashboardView, node: NodeDevices, colours: Colours, most: int) 
         yield el("div", *cells, *left, class_="cells")
 
 
+def _used_percentage(card: Card, free: Mapping[str, float]) -> int:
+    """Return the used part of a card from the free parts of hardware by name. If several drivers publish the card, the highest counts."""
+    by_driver: defaultdict[str, list[float]] = defaultdict(list)
+    for name in {name for device in card.devices for name in (device.device, device.card) if name in free}:
+        by_driver[name.partition("/")[0]].append(1 - free[name])
+    return round(100 * max(map(mean, by_driver.values()), default=0))
+
+
 def _title(card: Card) -> str:
     holders = [list_first(holder.pods, _NAMED) or f"claim {holder.claim}" for holder in card.holders]
     device = card.devices[0]
-    name = device.device if len(card.devices) == 1 else device.card
+    name = device.device if len(card.devices) == 1 else device.card or device.device
     return ", ".join(filter(None, (f"{name}: {card.state}", device.reason, list_first(holders, _NAMED))))
 
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from analysis import explain
+from analysis.capacity import Card, DeviceHeld, NodeDevices
 from analysis.configuration import ConfigurationInForce
 from analysis.errors import Failed
 from analysis.loading import Unread, reading_of
@@ -141,6 +142,16 @@ async def test_a_cell_of_a_shared_device_has_its_used_percentage_and_its_holder(
     assert labels["example.com/card: plugin, default/batch-1"] == "cell plugin"
     [partitioned] = [label for label in labels if "default/slice" in label]
     assert partitioned.startswith("gpu.nvidia.com/slice-1/gpu-0-counter-set: shared")
+
+
+@pytest.mark.parametrize(
+    ("free", "percentage"),
+    [({"a/p/0": 0.5, "b/p/0": 0.8}, 50), ({"a/p/0": 0.0, "a/p/1": 1.0, "a/p/2": 1.0}, 33), ({}, 0)],
+    ids=["two drivers publish the card", "one driver publishes its partitions", "without hardware"],
+)
+def test_the_used_percentage_of_a_card_is_that_of_its_hardware(free, percentage):
+    devices = tuple(DeviceHeld(device=name, state="shared", card="a/p/0") for name in free or ("a/p/9",))
+    assert pages._used_percentage(Card(NodeDevices(node="n", devices=devices), "shared", devices), free) == percentage
 
 
 async def test_a_page_of_nodes_draws_a_limited_number_of_cells(monkeypatch):
