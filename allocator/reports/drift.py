@@ -43,7 +43,7 @@ def drift(stock: Stock, living: Collection[str], pods: Iterable[Pod] = ()) -> Dr
     name_of = {claim.metadata.uid: key for key, claim in stock.claims.items()}
     overlapping = {name_of[uid] for overlap in overlaps(stock) for uid in overlap.claims}
     sentences = [
-        f"claim {key} is reserved for pod {consumer.name}, which no longer exists"
+        f"claim {key} is reserved for pod {consumer.name}, which has ended or no longer exists"
         for key, claim in stock.claims.items()
         for consumer in claim.status.reserved_for
         if consumer.is_pod and consumer.uid not in living

@@ -54,7 +54,7 @@ def sweep(ledger: Ledger, pods: Collection[str], before: Collection[Suspect] = (
         suspects |= found_suspects
         confirmed = found_suspects & set(before)
         for _, ghost in sorted(confirmed):
-            problem = f"is reserved for pod {names[ghost]}, which no longer exists" if ghost else ""
+            problem = f"is reserved for pod {names[ghost]}, which has ended or no longer exists" if ghost else ""
             sentences.append(f"claim {claim.metadata.key} {problem or 'is allocated, and no pod reserves it'}")
         if ledger.leading and hold.busy is Busy.IDLE and found_suspects == confirmed:
             remaining = tuple(consumer for consumer in reserved_for if consumer.uid not in ghosts)

@@ -85,6 +85,7 @@ def left_behind(observed: DoctorInput) -> Iterator[Repairable]:
     pods = observed.reading.pods.values()
     alive = {pod.metadata.uid for pod in pods if not pod.has_ended}
     known = {pod.metadata.uid for pod in pods}
+    pending = {key for pod in pods if not pod.spec.node_name and not pod.is_done for key in claim_keys(pod)}
     for claim in observed.reading.stock.claims.values():
         if why_orphaned(claim, known):
             continue  # `without_pod` deletes it, which frees its devices, too
@@ -98,7 +99,7 @@ def left_behind(observed: DoctorInput) -> Iterator[Repairable]:
         second = sweep(ledger, alive, first.suspects)
         [effect] = second.effects
         finding = make_finding("O210", f"ResourceClaim/{claim.metadata.key}", "; ".join(second.sentences))
-        yield finding, effect
+        yield finding, effect if claim.metadata.key not in pending else None  # the pod gets the allocated devices
 
 
 def without_pod(observed: DoctorInput) -> Iterator[Repairable]:

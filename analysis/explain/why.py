@@ -639,7 +639,10 @@ def _is_bound_without_devices(facts: Facts) -> Iterator[Reason]:
     message = (
         f"it is on node {facts.node}, and claim {lacking[0]} has no devices, so the kubelet does not start it{instead}"
     )
-    yield Reason(code="O114", actor=Actor.USER, text=message, causes=(f"ResourceClaim/{lacking[0]}",))
+    again = ("delete the pod, and create it again without nodeName: then a scheduler allocates its claim",)
+    remedies = () if facts.pod.metadata.owner_references else again
+    causes = (f"ResourceClaim/{lacking[0]}",)
+    yield Reason(code="O114", actor=Actor.USER, text=message, causes=causes, remedies=remedies)
 
 
 def _has_a_device_that_is_not_ready(facts: Facts) -> Iterator[Reason]:

@@ -434,7 +434,8 @@ def driver_is_not_registered(name: str) -> Fault:
 def bound_without_devices(name: str) -> Fault:
     broken = [*place(name), owned_claim(name, "c", "p"), pod(name, "p", "c", node=f"{name}-0", phase="Pending")]
     with_devices = owned_claim(name, "c", "p", pods=("p",), devices=("gpu-0",), node=f"{name}-0")
-    return fault_about("O114", f"Pod/{name}/p", broken, mended=(with_devices, *running_again(name)))
+    fault = fault_about("O114", f"Pod/{name}/p", broken, mended=(with_devices, *running_again(name)))
+    return fault._replace(remedy="without nodeName")
 
 
 @fault

@@ -28,7 +28,7 @@ def test_claims_that_hold_the_same_device_are_named():
 def test_only_reservations_of_vanished_pods_are_reported():
     claim_of_two_pods = claim_holding("a", {"device": "d0"}, pods=["p", "q"])
     reported = drift(stock_of_two_devices(claim_of_two_pods), {"pod-p"})
-    assert reported.left_behind == ("claim team/a is reserved for pod q, which no longer exists",)
+    assert reported.left_behind == ("claim team/a is reserved for pod q, which has ended or no longer exists",)
 
 
 def test_a_device_that_is_not_published_any_more_is_named():

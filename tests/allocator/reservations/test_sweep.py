@@ -30,7 +30,7 @@ def test_a_vanished_pods_reservation_ends_with_the_second_sweep():
     first_sweep = sweep(ledger, {"b"})
     assert (first_sweep.sentences, first_sweep.effects) == ((), ())
     second_sweep = sweep(ledger, {"b"}, first_sweep.suspects)
-    assert second_sweep.sentences == ("claim team/c is reserved for pod a, which no longer exists",)
+    assert second_sweep.sentences == ("claim team/c is reserved for pod a, which has ended or no longer exists",)
     assert second_sweep.effects == (Unallocate(stored),)
 
 

@@ -49,14 +49,8 @@ def test_repair_needs_a_cluster_and_a_confirmation(options):
 
 
 async def test_repairing_every_finding_leaves_no_finding():
-    cluster = loaded(
-        *FLEET,
-        allocated_claim("a", "gone"),
-        claim_with_finalizer("b"),
-        claim_of_pod("c", "gone"),
-        unused_template(),
-        pod("p"),
-    )
+    claims = [allocated_claim("a", "gone"), claim_with_finalizer("b"), claim_of_pod("c", "gone")]
+    cluster = loaded(*FLEET, *claims, unused_template(), pod("p"))
     faults = list((await diagnosis_of(cluster)).items())
     assert [finding.code for finding, _ in faults] == ["O210", "O211", "O212", "O216"]
     assert [await write_repair(cluster, repair) for _, repair in faults] == [""] * 4
@@ -66,6 +60,11 @@ async def test_repairing_every_finding_leaves_no_finding():
     assert await diagnosis_of(cluster) == {}
     claim = await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")
     assert (claim.status.allocation, claim.status.reserved_for) == (None, ())
+
+
+async def test_an_allocation_that_a_pending_pod_names_is_not_removed():
+    cluster = loaded(*FLEET, allocated_claim("a", "gone"), pod("q", "a"))
+    assert [repair for finding, repair in (await diagnosis_of(cluster)).items() if finding.code == "O210"] == [None]
 
 
 async def test_an_object_changed_since_the_finding_is_not_repaired():

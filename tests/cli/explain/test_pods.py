@@ -169,7 +169,9 @@ def test_a_reservation_for_a_deleted_pod_is_reported(tmp_path):
     objects = [*full_fleet("c0"), claim_of_deleted_pod, claim("c"), pod("p", "c")]
     code, answer = explain_json(tmp_path, "claim c0", *objects)
     assert code == 0
-    assert answer["claim"]["claim"]["remarks"] == ["claim default/c0 is reserved for pod gone, which no longer exists"]
+    assert answer["claim"]["claim"]["remarks"] == [
+        "claim default/c0 is reserved for pod gone, which has ended or no longer exists"
+    ]
     text = explain(tmp_path, "pod p", *objects).stdout
     assert "claim default/c0 holds gpu-0 of node n0 since 2026-11-20T08:00:00Z, and no pod uses it" in text
 
