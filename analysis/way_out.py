@@ -484,7 +484,7 @@ class _Search:
 
 
 def _way_out(degree: Degree, obstacles: tuple[Obstacle, ...], node: str = "") -> WayOut:
-    text = "; ".join([obstacle.text for obstacle in obstacles])
+    text = "; ".join([obstacle.text for obstacle in obstacles]) or f"node {node} can serve it now"
     remedy = next((obstacle.remedy for obstacle in obstacles if obstacle.remedy), "")
     return WayOut(degree=degree, text=_clip(text), remedy=_clip(remedy), obstacles=obstacles, node=node)
 

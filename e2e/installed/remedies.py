@@ -58,16 +58,16 @@ class Operator:
     def first_remedy(self):
         if finding := next(iter(findings_of_doctor(self.cluster)), None):
             return finding.remedy
-        return next(iter(self.explained()["state"]["reasons"][0]["remedies"]), None)
+        reason = self.explained()["state"]["reasons"][0]
+        return next(iter(reason["remedies"]), reason["text"])  # what holds the devices, if the pod only waits
 
     def state(self):
         return json.dumps({"done": self.done, "next": self.first_remedy(), "state": self.explained()["state"]})
 
     # What a remedy says, by the words of ACTIONS
 
-    def end_pod_of_claim(self, match):
-        [consumer] = self.cluster.read(reference("resource.k8s.io/v1", "ResourceClaim", match[1], self.namespace))["status"]["reservedFor"]  # fmt: skip
-        self.cluster.remove(reference("v1", "Pod", consumer["name"], self.namespace))
+    def end_pod(self, match):
+        self.cluster.remove(reference("v1", "Pod", match[1], self.namespace))
 
     def delete_claim(self, match):
         self.cluster.remove(reference("resource.k8s.io/v1", "ResourceClaim", match[1], self.namespace))
@@ -142,8 +142,8 @@ class Operator:
 ACTIONS = {
     COMMAND: lambda self, match: run_command(self.cluster, match.string),
     r"^uncordon node ([^\s,]+)": lambda self, match: self.cluster.kubectl("uncordon", match[1]),
-    r"would fit once claim \w+/(\S+) is released": Operator.end_pod_of_claim,
-    r"would fit once claim \w+/(\S+), used by no pod, is deleted": Operator.delete_claim,
+    r"^pod \w+/(\S+) holds": Operator.end_pod,
+    r"^delete claim \w+/(\S+)": Operator.delete_claim,
     r"give a node the labels": Operator.label_the_node,
     r"add the toleration to a hand-written claim": Operator.add_the_toleration,
     r"install the driver's chart, which brings it": Operator.create_the_class,

@@ -56,14 +56,12 @@ def test_a_waiting_pod_names_the_holder_of_its_device(control_plane, namespace, 
     story = answer["pod"]
     assert story["state"]["reasons"][0]["actor"] == "scheduler"
     assert story["prospect"]["outlook"] == "full"
-    [blocker] = story["prospect"]["blockers"]
+    [obstacle] = story["prospect"]["wayOut"]["obstacles"]
     held = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/first")
     since = held["status"]["allocation"]["allocationTimestamp"]
-    device = f"{DRIVER}/{node}-fleet/only"
     first = f"{namespace}/first"
-    assert blocker["text"] == f"claim {first} holds {device} of node {node} for {first} since {since}"
-    assert blocker["causes"] == [f"ResourceClaim/{first}", f"Pod/{first}", f"Node/{node}"]
-    assert len(blocker["remedies"]) == 1
+    assert obstacle["text"] == f"pod {first} holds only of node {node} since {since}"
+    assert (obstacle["subject"], story["prospect"]["wayOut"]["degree"]) == (f"Pod/{first}", "waits")
     assert any(condition.startswith("PodScheduled=False (Unschedulable)") for condition in story["conditions"])
 
     code, answer, _ = drawbridge(looker, "explain", "device", f"{node}-fleet/only")
@@ -103,7 +101,7 @@ def test_no_holder_is_blamed_if_another_reason_keeps_the_pod(control_plane, name
     reasons = {
         "spread": ({"topologySpreadConstraints": [spread]}, {}, "pod topology spread constraints"),
         "selector": ({"nodeSelector": {"disk": "ssd"}}, {}, "no node has disk=ssd: the pod waits until one does"),
-        "cpu": ({}, {"resources": {"requests": {"cpu": "500"}}}, "Insufficient cpu"),
+        "cpu": ({}, {"resources": {"requests": {"cpu": "500"}}}, "it requests 500 cpu"),
         "port": ({}, port, "free ports for the requested pod ports"),
         "apart": ({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}}, {}, "anti-affinity rules"),
         "volume": ({"volumes": [data]}, {}, 'persistentvolumeclaim "missing" not found'),
@@ -121,14 +119,13 @@ def test_no_holder_is_blamed_if_another_reason_keeps_the_pod(control_plane, name
         code, answer, _ = drawbridge(looker, "explain", "pod", name, "-n", namespace)
         assert code == 0
         story = answer["pod"]
-        enough = [blocker["causes"][0] for blocker in story["prospect"]["blockers"] if blocker["remedies"]]
         if name == "alone":
-            assert enough == [f"ResourceClaim/{namespace}/holder"]
+            assert [obstacle["subject"] for obstacle in story["prospect"]["wayOut"]["obstacles"]] == [
+                f"Pod/{namespace}/holder"
+            ]
             continue
         assert reasons[name][2] in story["state"]["reasons"][0]["text"]
-        assert enough == [], name
-        both = [f"request at most 64 cpu to fit on node {node}, and end pods that hold its devices"]
-        assert story["prospect"]["reason"]["remedies"] == (both if name == "cpu" else []), name
+        assert story["prospect"]["wayOut"]["remedy"] == ("request at most 64 cpu" if name == "cpu" else ""), name
 
 
 def test_a_deployment_is_explained_by_its_pods(control_plane, namespace, created, node):

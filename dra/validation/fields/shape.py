@@ -386,12 +386,12 @@ def nearest_name(name: str, names: Collection[str]) -> str:
 
 
 def nearest_kind(name: str, names: Collection[str]) -> str:
-    """Return `nearest_name` among the names with the same digits: H100 is no mistyped A100."""
-    return nearest_name(name, [other for other in names if _digits(other) == _digits(name)])
+    """Return `nearest_name` among the names whose words with digits are the same: H100 is no mistyped A100."""
+    return nearest_name(name, [other for other in names if _models(other) == _models(name)])
 
 
-def _digits(name: str) -> list[str]:
-    return list(filter(str.isdigit, name))
+def _models(name: str) -> list[str]:
+    return re.findall(r"[a-z]*\d[a-z0-9]*", name.casefold())
 
 
 def guess(name: object, names: Collection[str]) -> str:

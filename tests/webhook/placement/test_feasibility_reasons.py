@@ -7,7 +7,7 @@ from dra import wire
 from dra.budget import Budget
 from dra.objects.claim import ResourceClaim
 from dra.stock.stock import Stock
-from tests.objects import resource_slice, typed
+from tests.objects import claim, exactly, resource_slice, typed
 from tests.webhook.admission.fleets import DRIVER, claim_for, gpu_slice, stock, typed_class, typed_node
 from webhook.placement import feasibility
 from webhook.placement.feasibility import can_any_node_serve
@@ -89,6 +89,31 @@ def test_the_offered_class_is_independent_of_the_order_of_classes(names):
         ).remedy
         == "use DeviceClass a in claim c, request r"
     )
+
+
+def test_the_largest_amount_that_a_node_has_is_offered():
+    """One node has a card of 80Gi, and two nodes have two cards of 40Gi, which are nearer to a fit by their number."""
+    cards = {"n0": (1, "80Gi"), "n1": (2, "40Gi"), "n2": (2, "40Gi")}
+    fleet = Stock.of(
+        nodes=[typed_node(name) for name in cards],
+        slices=[gpu_slice(name, count, memory=size) for name, (count, size) in cards.items()],
+        classes=[typed_class()],
+    )
+    large = typed(claim("c", exactly(DRIVER, memory="90000Mi"), namespace="ns"))
+    judgement = can_any_node_serve(fleet, [large])
+    assert "nearest is n0" in judgement.text
+    assert judgement.remedy.startswith("request at most 80Gi of memory")
+
+
+def test_a_product_with_other_digits_is_not_suggested():
+    products = {"attributes": {"productName": {"string": "NVIDIA-A100-PCIE"}}}
+    fleet = Stock.of(nodes=[typed_node("n0")], slices=[gpu_slice("n0", 1, **products)], classes=[typed_class()])
+    selects = lambda product: f"device.attributes['{DRIVER}'].productName == '{product}'"  # noqa: E731
+    remedies = [
+        can_any_node_serve(fleet, [claim_for(1, cel=selects(name))]).remedy
+        for name in ("H100", "NVIDIA-H100-PCIE", "NVIDA-A100-PCIE")
+    ]
+    assert remedies == ["request one of these values"] * 2 + ["did you mean NVIDIA-A100-PCIE?"]
 
 
 def test_a_missing_product_never_fits_and_existing_ones_are_listed():
