@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from allocator.pods import requested_devices
 from allocator.reports import DeviceState, device_reports
 from analysis.naming import refuse_unknown_node
+from dra.errors import NodeSelectorError
 from dra.objects import results_of
 from dra.policy import FENCE_TOLERATION
 from dra.quantity import Quantity, parse
@@ -361,7 +362,10 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
     shared_values: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}  # equal amounts of devices are one value
     for name in node_names or sorted(stock.nodes):
         node = stock.nodes[name]
-        pools = {pool.id: pool.status for pool in stock.pools(name)}
+        try:
+            pools = {pool.id: pool.status for pool in stock.pools(name)}
+        except NodeSelectorError:  # it is unknown which devices the node has
+            continue
         devices: list[DeviceHeld] = []
         hardware = _hardware_of(stock, name)
         first_of: dict[Identity, str] = {}

@@ -45,15 +45,17 @@ def test_a_pod_that_fits_nowhere_is_printed_with_the_reasons(fleet, tmp_path):
     assert "devices are in use" in outcome["reason"]["text"]
 
 
-def test_a_slice_with_an_invalid_node_selector_does_not_end_the_search_for_victims(fleet, tmp_path):
+def test_a_slice_with_an_invalid_node_selector_ends_no_command(fleet, tmp_path):
     terms = [{"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}]
     shared_slice = resource_slice("shared", "gpu-0", nodeSelector={"nodeSelectorTerms": terms})
     pods = pod("low", phase="Running", nodeName="n0"), pod_of_template("high", "one")
     pods[1]["spec"]["priority"] = 9
-    code, answer = run_json("simulate", "-f", fleet, "-f", manifest(tmp_path / "more.yaml", shared_slice, *pods))
+    files = "-f", fleet, "-f", manifest(tmp_path / "more.yaml", shared_slice, *pods)
+    code, answer = run_json("simulate", *files)
     (outcome,) = answer["pods"]
     assert (code, outcome["node"], outcome["victims"]) == (1, None, [])
     assert "Near" in outcome["reason"]["text"]
+    assert [run(command, *files).exit_code for command in ("doctor", "free")] == [0, 0]
 
 
 @pytest.mark.parametrize(("scope", "nodes"), [("node", ["n0", None]), ("pool", ["n0", "n0"])])
