@@ -179,6 +179,10 @@ def test_a_pod_is_placed_with_its_extended_claims_devices():
 # ---- conditions other than devices
 
 
+def first_barrier(pod, node_, used):
+    return next(map(str, podfit.barriers(pod)(node_, used)), "")
+
+
 def zoned_node(**fields):
     return typed(node("n0", labels={"zone": "a"}, **fields))
 
@@ -204,14 +208,14 @@ ALLOCATABLE_CPU = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods
     ],
 )  # fmt: skip
 def test_a_node_accepts_a_pod_or_names_the_reason(pod, node_, refusal):
-    assert podfit.refusal(pod, node_, {}) == refusal
+    assert first_barrier(pod, node_, {}) == refusal
 
 
 def test_required_node_affinity_counts():
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}
     required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     assert (
-        podfit.refusal(pending_pod("a", affinity=required), zoned_node(), {})
+        first_barrier(pending_pod("a", affinity=required), zoned_node(), {})
         == "node(s) didn't match Pod's node affinity/selector"
     )
 
@@ -220,10 +224,10 @@ def test_cpu_requested_by_running_pods_is_not_available():
     running = pod_requesting("r", {"cpu": "3"}, nodeName="n0")
     used_by_node = podfit.total([running, pod_requesting("done", {"cpu": "3"}, nodeName="n0", phase="Succeeded")])
     assert (
-        podfit.refusal(pod_requesting("a", {"cpu": "2"}), zoned_node(**ALLOCATABLE_CPU), used_by_node["n0"])
+        first_barrier(pod_requesting("a", {"cpu": "2"}), zoned_node(**ALLOCATABLE_CPU), used_by_node["n0"])
         == "Insufficient cpu"
     )
-    assert podfit.refusal(pod_requesting("a", {"cpu": "1"}), zoned_node(**ALLOCATABLE_CPU), used_by_node["n0"]) == ""
+    assert first_barrier(pod_requesting("a", {"cpu": "1"}), zoned_node(**ALLOCATABLE_CPU), used_by_node["n0"]) == ""
 
 
 def test_init_containers_count_by_maximum_and_sidecars_add():
