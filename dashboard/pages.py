@@ -488,7 +488,7 @@ def _by_reason(view: DashboardView, waiting_pods: Sequence[Waiting]) -> Iterator
     causes = by_cause(waiting_pods)
     rows: list[Sequence[object]] = []
     for first, *more in causes[:_REASONS]:
-        severity = el("b", first.severity, class_=first.severity)
+        degree = el("b", first.degree or first.severity, class_=first.severity)
         links = [link(row.pod, "pods", *row.pod.split("/", 1)) for row in (first, *more[: _PODS_OF_A_REASON - 1])]
         names: list[object] = [_lines(links[:_NAMED])]
         if len(links) > _NAMED:
@@ -498,8 +498,8 @@ def _by_reason(view: DashboardView, waiting_pods: Sequence[Waiting]) -> Iterator
         why = concatenated((first.reason, el("br"), el("small", f"next: {first.actor or 'scheduler'}")))
         oldest = min(row.since for row in (first, *more))
         remedy = next(iter(first.remedies), "")
-        rows.append((concatenated((severity, " ", first.code)), concatenated(names), why, remedy, _age(oldest, view)))
-    yield table(("Severity", "Pods", "Why", "First remedy", "Age"), rows)
+        rows.append((concatenated((degree, " ", first.code)), concatenated(names), why, remedy, _age(oldest, view)))
+    yield table(("Degree", "Pods", "Why", "First remedy", "Age"), rows)
     if rest := causes[_REASONS:]:
         pods_left = count_of(sum(map(len, rest)), "pod")
         yield el("p", f"and {pods_left} for {len(rest):,} other reasons, which /api/v1/waiting lists", class_="soft")

@@ -135,9 +135,11 @@ async def test_the_pages_have_the_code_severity_remedy_and_age_that_doctor_has(t
         finding = findings[f"Pod/{row['pod']}"]
         assert finding["message"].startswith(row["reason"])
         assert (row["code"], row["severity"], "; or ".join(row["remedies"])) == (finding["code"], finding["severity"], finding["remedy"])  # fmt: skip
+        assert f'<b class="{row["severity"]}">{row["degree"] or row["severity"]}</b> {row["code"]}<' in table
         assert escaped(row["remedies"][0]) in table
         assert escaped(" ".join(row["reason"].split()[:12])) in queue
         assert escaped(" ".join(row["reason"].split()[:13])) not in queue
+    assert {row["pod"][-1]: row["degree"] for row in rows} == {"a": "waits", "b": "never", "9": "waits"}
     for page in (table, queue):
         assert re.findall("/pods/(default/(?:a|b|c9))", page) == ["default/b", "default/c9", "default/a"]
         assert len(re.findall('<time datetime="2026-11-20T09:00:00Z"[^>]*>[0-9]+d</time>', page)) == 3
