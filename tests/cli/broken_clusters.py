@@ -547,16 +547,24 @@ def scheduling_gate(name: str) -> Fault:
     return of_pod(name, WAITS, broken, [pod(name, "p", "c")], "example.com/budget", remedy="remove the gates")
 
 
+def without_its_volume(name: str, *unbound: Object, words: str = "PersistentVolumeClaim", remedy: str = "") -> Fault:
+    message = "0/9 nodes are available: pod has unbound immediate PersistentVolumeClaims"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    broken = [*unbound, *waits(name, volumes=volumes, status={"conditions": [condition]})]
+    return of_pod(name, "O118", broken, [pod(name, "p", "c")], words, remedy=remedy, deleted=unbound)
+
+
+@fault
+def volume_is_not_bound(name: str) -> Fault:
+    return without_its_volume(name)
+
+
 @fault
 def volume_claim_is_pending(name: str) -> Fault:
     """The dump has the PersistentVolumeClaim, so the finding names it."""
     unbound = objects.obj("PersistentVolumeClaim", "data", namespace=name, status={"phase": "Pending"})
-    message = "0/9 nodes are available: pod has unbound immediate PersistentVolumeClaims"
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    broken = [unbound, *waits(name, volumes=volumes, status={"conditions": [condition]})]
-    words, mended = f"PersistentVolumeClaim/{name}/data is Pending", [pod(name, "p", "c")]
-    return of_pod(name, "O118", broken, mended, words, remedy="kubectl describe pvc", deleted=(unbound,))
+    return without_its_volume(name, unbound, words=f"PersistentVolumeClaim/{name}/data is Pending", remedy="kubectl describe pvc")  # fmt: skip
 
 
 def gang(name: str, least: int) -> Object:

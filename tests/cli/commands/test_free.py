@@ -185,7 +185,19 @@ def test_free_devices_of_a_device_plugin_are_counted(tmp_path):
     holder = plugin_pod("old", "n0")
     holder["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 3}
     [total] = run_json("free", "-f", dump(tmp_path, *objects, holder))[1]["totals"]
-    assert [total[key] for key in ("name", "total", "used", "free")] == ["nvidia.com/gpu", 8, 3, 5]
+    assert total == {
+        "name": "nvidia.com/gpu",
+        "model": "",
+        "total": 8,
+        "used": 3,
+        "partly": 0,
+        "free": 5,
+        "unusable": {},
+        "unknown": 0,
+        "capacity": {},
+        "usedCapacity": {},
+        "freeCapacity": {},
+    }
 
 
 @pytest.mark.parametrize("fields", [{"labels": {"nvidia.com/gpu.count": "8"}}, {"capacity": {"nvidia.com/gpu": "8"}}], ids=str)  # fmt: skip
@@ -211,7 +223,14 @@ def test_each_device_and_node_has_its_amounts_and_idle_nodes_are_listed(tmp_path
     of_share |= {"consumedCapacity": {"memory": "30Gi"}, "shareID": "s"}
     file = dump(tmp_path, *objects, share, in_phase(pod("runs", nodeName="n0"), "Running"))
     _, answer = run_json("free", "-f", file)
-    assert [node["devices"][0]["available"] for node in answer["nodes"]] == [{"memory": "50Gi"}, {"memory": "80Gi"}]
+    amounts = [
+        [{name: device[name]["memory"] for name in ("capacity", "used", "available")} for device in node["devices"]]
+        for node in answer["nodes"]
+    ]
+    assert amounts == [
+        [{"capacity": "80Gi", "used": "30Gi", "available": "50Gi"}],
+        [{"capacity": "80Gi", "used": "0", "available": "80Gi"}],
+    ]
     totals = [total for owner in (*answer["nodes"], answer) for total in owner["totals"]]
     counts = [tuple(total[name] for name in ("total", "used", "partly", "free")) for total in totals]
     assert counts == [(1, 1, 1, 0), (1, 0, 0, 1), (2, 1, 1, 1)]
