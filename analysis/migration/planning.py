@@ -85,7 +85,7 @@ def make_plan(
     classes = [obj for number in included if (obj := documents[number].object).get("kind") == "DeviceClass"]
     named_classes = {text(inside(obj, "spec").get("extendedResourceName")) for obj in classes}
     read = ReadTree(documents, requests, all_releases, plugins, platform, fleet, state, named_classes)
-    of_drivers = tuple(families(read, reader.drivers_of, _requests_in_texts(skipped, reader)))
+    of_drivers = tuple(families(read, reader.drivers_of, reader.in_patches(skipped)))
     follow = (
         *followers(documents, included, tree, all_releases, plugins, labels=platform.labels),
         *[exporter.follower for exporter in found_exporters if exporter.driver in moving],
@@ -107,15 +107,6 @@ def make_plan(
         ),
         skipped=tuple(unread(documents, tree, reached, skipped, state=state, reader=reader)),
     )
-
-
-def _requests_in_texts(skipped: Sequence[SkippedFile], reader: RequestReader) -> dict[str, str]:
-    """Return by driver the first place with one of its keys in a patch, which a build may add to an object."""
-    places: dict[str, str] = {}
-    for skip in skipped:
-        for driver in reader.drivers_of(reader.classes_of(skip.key)) if skip.key and skip.reason == "patch" else ():
-            places.setdefault(driver, f"{skip.file}:{skip.line} requests {skip.key}")
-    return places
 
 
 def _all_visible(document: Document, moving: AbstractSet[str]) -> Iterator[Follower]:

@@ -136,8 +136,10 @@ def _consumers(plan: MigrationPlan) -> Iterator[tuple[str, str, str, CodeSpan, s
 def summary(plan: MigrationPlan) -> str:
     """Return the plan in a line."""
     if not plan.families and not plan.consumers:
-        nothing = "nothing to move: no build of the tree requests a device by a legacy key, and none installs a known device plugin"
-        return f"{nothing}; look at what was skipped" if plan.skipped else nothing
+        if plan.skipped:
+            places = count_of(len(plan.skipped), "skipped place")
+            return f"unknown: {places} may request devices or run a device plugin; nothing else of the tree does"
+        return "nothing to move: no build of the tree requests a device by a legacy key, and none installs a known device plugin"
     verdicts = [consumer.verdict for consumer in plan.consumers]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in get_args(Verdict) if verdict in verdicts]
     consumers = count_of(len(verdicts), "consumer") + (f" ({', '.join(counts)})" if counts else "")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from analysis.gitops import Release
     from analysis.migration.plan import Verdict
+    from analysis.skipped import SkippedFile
     from cluster.manifests import Document
     from webhook.state import State
     from webhook.translate import PodVerdict
@@ -111,6 +112,14 @@ class RequestReader:
     def drivers_of(self, classes: Iterable[str]) -> frozenset[str]:
         """Return the drivers of these DeviceClasses."""
         return frozenset(self._drivers.get(name, name) for name in classes)
+
+    def in_patches(self, skipped: Iterable[SkippedFile]) -> dict[str, str]:
+        """Return by driver the first place with one of its keys in a patch, which a build may add to an object."""
+        places: dict[str, str] = {}
+        for skip in skipped:
+            for driver in self.drivers_of(self.classes_of(skip.key)) if skip.key and skip.reason == "patch" else ():
+                places.setdefault(driver, f"{skip.file}:{skip.line} requests {skip.key}")
+        return places
 
     def requests_in(
         self, document: Document, release: Release | None, values: Mapping[str, str] | None = None

@@ -13,11 +13,11 @@ from analysis.report import Report, Rows
 from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from analysis.gitops import Release
     from analysis.migration.accept import Acceptance, Check
-    from analysis.migration.plan import MigrationPlan
+    from analysis.migration.plan import Family, MigrationPlan
     from dra.stock import Stock
     from webhook.state import State
 
@@ -43,24 +43,32 @@ class MigrationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 def status_of(
-    plan: MigrationPlan, releases: Collection[Release], branch: str, nodes: Sequence[MoveProgress]
+    plan: MigrationPlan,
+    releases: Collection[Release],
+    branch: str,
+    nodes: Sequence[MoveProgress],
+    in_patches: Mapping[str, str],
 ) -> MigrationStatus:
-    """Return how far a move is, with the progress of its nodes; `branch` is a branch that is not merged, or ""."""
+    """Return how far a move is, with the progress of its nodes.
+
+    `branch` is a branch that is not merged, or ""; `in_patches` is that of the tree's `RequestReader`.
+    """
     installed = {driver for driver in DRIVERS if release_of(driver, releases) is not None}
-    drivers = sorted({family.driver for family in plan.families} | installed | {entry.driver for entry in nodes})
+    of_plan = {family.driver for family in plan.families}
+    drivers = sorted(of_plan | installed | in_patches.keys() | {entry.driver for entry in nodes})
     progress = []
     for driver in drivers:
         of_driver = [entry for entry in nodes if entry.driver == driver]
-        state, what = _in_tree(driver, plan, branch, of_driver, is_installed=driver in installed)
+        family = next((family for family in plan.families if family.driver == driver), None)
+        left = [*([in_patches[driver]] if driver in in_patches else []), *(plan.left_of(family) if family else ())]
+        state, what = _in_tree(left, family, branch, of_driver, is_installed=driver in installed)
         progress += [MoveProgress(driver=driver, state=state, next=what), *of_driver]
     return MigrationStatus(done=all(entry.state in _FINAL for entry in progress), progress=tuple(progress))
 
 
 def _in_tree(
-    driver: str, plan: MigrationPlan, branch: str, nodes: Sequence[MoveProgress], *, is_installed: bool
+    left: Sequence[str], family: Family | None, branch: str, nodes: Sequence[MoveProgress], *, is_installed: bool
 ) -> tuple[MoveState, str]:
-    family = next((family for family in plan.families if family.driver == driver), None)
-    left = [*plan.left_of(family)] if family else []
     waiting = [entry.node for entry in nodes if entry.state not in _FINAL]
     if is_installed and left:
         return "merged in part", f"left: {list_first(left, _NAMED)}"

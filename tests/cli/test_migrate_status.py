@@ -108,3 +108,20 @@ def test_a_file_that_is_no_acceptance_is_an_error():
     for file in ("../a.json", "../b.json"):
         result = run("migrate", "status", "--accepted", file)
         assert (result.exit_code, "no result of `migrate accept`" in result.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_request_in_a_patch_is_neither_nothing_to_move_nor_done():
+    """The build adds the request to an object, and is not made."""
+    write(
+        {
+            "base/kustomization.yaml": "resources: [pod.yaml]\n",
+            "base/pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: x}]}\n",
+            "gpu/kustomization.yaml": "resources: [../base]\npatches: [{path: gpu.yaml}]\n",
+            "gpu/gpu.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n"
+            "  - {name: c, resources: {limits: {gpu.intel.com/i915: 1}}}\n",
+        }
+    )
+    commit()
+    assert "unknown: 1 skipped place" in run("migrate", "plan", "-o", "text").stdout
+    assert status() == (1, {"": "plan"})
