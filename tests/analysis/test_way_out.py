@@ -101,8 +101,7 @@ def test_a_broken_node_does_not_change_the_degree_of_a_pod_that_only_waits():
 def test_the_sum_of_the_costs_decides_between_nodes():
     """n0 is cordoned, and a pod of the same namespace holds its device: 3 + 4. A pod of another namespace holds that of n1: 5."""
     held = [*holder("own", "n0/gpu-0"), *holder("equal", "n1/gpu-0", namespace="other")]
-    way_out = way_out_of(*nodes("n0", unschedulable=True), *nodes("n1"), *held, claim("c"), waiting())
-    assert [obstacle.subject for obstacle in way_out.obstacles] == ["Pod/other/equal"]
+    assert way_out_of(*nodes("n0", unschedulable=True), *nodes("n1"), *held, claim("c"), waiting()).node == "n1"
 
 
 # ---- properties of random fleets
