@@ -47,7 +47,8 @@ _OPTIONAL = ("pods", "ephemeral-storage")  # resources that a node need not repo
 HAMI_GPU = "nvidia.com/gpu"  # HAMi's plugin announces several units of each GPU
 _NAMED = 3  # DeviceClasses that a text names
 _HEALTH = re.compile(
-    r"^node\.(kubernetes|cloudprovider)|health|maint|drain|repair|broken|fail|fault|remediat|xid|\becc", re.IGNORECASE
+    r"^node\.(kubernetes|cloudprovider)|health|maint|drain|repair|broken|fail|(?<!de)fault|remediat|xid|\becc",
+    re.IGNORECASE,
 )
 _OTHER_LABELS = "node(s) didn't match Pod's node affinity/selector"
 

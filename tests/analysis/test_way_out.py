@@ -61,6 +61,7 @@ CASES = {
     "200 CPUs": ([*nodes("n0"), claim("c"), waiting(containers=cpus("200"))], Degree.NEVER, "request at most 8 cpu"),
     "a toleration of another taint": ([*nodes("n0", taints=[{"key": DEDICATED, "effect": "NoSchedule"}]), claim("c"), waiting()], Degree.CHANGE, f"tolerate {DEDICATED}:NoSchedule, or free nodes without this taint"),
     "a misspelt toleration": ([*nodes("n0", taints=[{"key": DEDICATED, "effect": "NoSchedule"}]), claim("c"), waiting(tolerations=TOLERATES)], Degree.CHANGE, f"tolerate {DEDICATED} instead of example.com/taem"),
+    "a pool of nodes for others": ([*nodes("n0", taints=[{"key": "example.com/default-pool", "effect": "NoSchedule"}]), claim("c"), waiting()], Degree.CHANGE, "tolerate example.com/default-pool"),
     "a maintenance of the node": ([*nodes("n0", taints=[{"key": "maintenance", "effect": "NoSchedule"}]), claim("c"), waiting()], Degree.CHANGE, "end the maintenance of node n0, and remove its taint maintenance:NoSchedule"),
     "a cordoned node": ([*nodes("n0", unschedulable=True), claim("c"), waiting()], Degree.CHANGE, "uncordon node n0"),
     "an init container of 6 devices": ([*nodes("n0", devices=4), device_class(extendedResourceName="example.com/gpu"), waiting(resourceClaims=[], initContainers=[{"name": "i", "image": "i", "resources": {"limits": {"example.com/gpu": "6"}}}])], Degree.NEVER, "request at most 4 devices"),
