@@ -428,7 +428,7 @@ class _Search:
             if barrier.kind is BarrierKind.TAINT:
                 tolerated = [toleration.key for toleration in self.pod.spec.tolerations]
                 misspelt = next((key for key in tolerated if shape.nearest_kind(key, [barrier.subject])), "")
-                text = f"{listed} could serve it, but it does not tolerate their taint {barrier.detail}"
+                text = f"{listed} could serve it, but the pod does not tolerate taint {barrier.detail}"
                 remedy = f"tolerate {barrier.detail}, or free nodes without this taint"
                 if misspelt:
                     cost, remedy = Cost.NAME, f"tolerate {barrier.subject} instead of {misspelt}"
@@ -439,13 +439,22 @@ class _Search:
             yield Obstacle(barrier.kind, subject, cost, Actor.USER, text, remedy)
 
     def _too_much(self, barrier: Barrier, names: Sequence[str]) -> Obstacle:
-        """Return the obstacle that the pod requests more of a resource than a free node has."""
-        resource = barrier.subject
+        """Return the obstacle that the pod requests more of a resource than a free node has; the remedy is what a node has left now."""
+        resource, used = barrier.subject, self.stocks.used
         amounts = [self.stock.nodes[name].status.allocatable.get(resource) for name in names]
         most = max([amount for amount in amounts if amount is not None], key=attrgetter("nano"), default=None)
         requested = Quantity.from_nano(requests(self.pod)[resource], most.format) if most is not None else ""
         text = f"it requests {requested} {resource}, and the largest node that could serve it has {most}"
-        remedy = f"request at most {most} {resource}"
+        left = max(
+            [
+                amount.nano - used.get(name, {}).get(resource, 0)
+                for name, amount in zip(names, amounts, strict=True)
+                if amount is not None
+            ],
+            default=0,
+        )
+        offered = Quantity.from_nano(left, most.format) if most is not None and left > 0 else most
+        remedy = f"request at most {offered} {resource}"
         if most is None or not most.nano:
             text, remedy = f"no node that could serve it has {resource}", ""
         return Obstacle("amount", f"Pod/{self.pod.metadata.key}", Cost.REQUEST, Actor.USER, text, remedy)

@@ -63,7 +63,7 @@ REASONS = {
     "held, and processors": Reason("it requests 500 cpu", held=True, spec=CPUS),
     "held, and a cordon": Reason("is cordoned", held=True, cordoned=True),
     "held, and a fence": Reason("does not tolerate the taint", (FENCE,), held=True, finding=POD_IS_FENCED),
-    "held, and a taint": Reason("have a taint", (CLOSED,), held=True, finding=("O111", "DeviceTaintRule/e2e-closed")),
+    "held, and a taint": Reason("have taint example.com/maintenance", (CLOSED,), held=True, finding=("O111", "DeviceTaintRule/e2e-closed")),
     "a fence": Reason("does not tolerate the taint", (FENCE,), finding=POD_IS_FENCED),
     "a fence, and a label": Reason("no node has disk=ssd", (FENCE,), spec=LABEL),
     "a cordon": Reason("is cordoned", cordoned=True),

@@ -386,12 +386,15 @@ def nearest_name(name: str, names: Collection[str]) -> str:
 
 
 def nearest_kind(name: str, names: Collection[str]) -> str:
-    """Return `nearest_name` among the names whose words with digits are the same: H100 is no mistyped A100."""
+    """Return `nearest_name` among the names whose words with digits are the same: H100 is no mistyped A100, A10O is one."""
     return nearest_name(name, [other for other in names if _models(other) == _models(name)])
 
 
+_LOOK_ALIKE = str.maketrans("oil", "011")
+
+
 def _models(name: str) -> list[str]:
-    return re.findall(r"[a-z]*\d[a-z0-9]*", name.casefold())
+    return [word.translate(_LOOK_ALIKE) for word in re.findall(r"[a-z]*\d[a-z0-9]*", name.casefold())]
 
 
 def guess(name: object, names: Collection[str]) -> str:

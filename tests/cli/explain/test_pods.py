@@ -93,7 +93,7 @@ NEXT_STEPS = {
     "requests a missing class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "user", "claim c: DeviceClass none does not exist"),
     "fits and is not placed yet": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
     "fits and was refused a moment ago": ([*fleet(), claim("c"), in_phase(pod_of_default_scheduler(), "Pending", conditions=[UNSCHEDULABLE])], "scheduler", "default-scheduler has not placed it yet; it tries a refused pod again within five minutes"),
-    "fits only on tainted nodes": ([*map(tainted_if_node, fleet()), claim("c"), pod("p", "c")], "user", "nodes n0, n1 could serve it, but it does not tolerate their taint gpu:NoSchedule"),
+    "fits only on tainted nodes": ([*map(tainted_if_node, fleet()), claim("c"), pod("p", "c")], "user", "nodes n0, n1 could serve it, but the pod does not tolerate taint gpu:NoSchedule"),
     "fits only tainted devices": ([*fleet(), TAINT_RULE, claim("c"), pod("p", "c")], "user", "could serve it, have taint ill:NoSchedule of DeviceTaintRule broken"),
     "waits for the template controller": ([*fleet(), pod_with_template("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
     "waits for the author's template": ([*fleet(), pod_with_template("own")], "user", "ResourceClaimTemplate own does not exist"),

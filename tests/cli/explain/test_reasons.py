@@ -61,7 +61,7 @@ EXCLUDED_PODS = {
     "node selector": (waiting_pod(nodeSelector={"disk": "ssd"}), {}, "no node has disk=ssd: the pod waits until one does; no node has this label"),
     "node affinity": (waiting_pod(affinity=node_affinity({"key": "disk", "operator": "Exists"})), {}, NO_LABELS),
     "node name in affinity": (waiting_pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]}]}}}), {}, NO_LABELS),
-    "taints": (waiting_pod(), {"spec": {"taints": [{"key": "gpu", "value": "x", "effect": "NoExecute"}]}}, "nodes n0, n1 could serve it, but it does not tolerate their taint gpu=x:NoExecute"),
+    "taints": (waiting_pod(), {"spec": {"taints": [{"key": "gpu", "value": "x", "effect": "NoExecute"}]}}, "nodes n0, n1 could serve it, but the pod does not tolerate taint gpu=x:NoExecute"),
         "insufficient cpu": (waiting_pod("500"), {}, "it requests 500 cpu, and the largest node that could serve it has 8"),
     "several reasons": (waiting_pod("500", nodeSelector={"disk": "ssd"}), {"spec": {"unschedulable": True}}, "no node has disk=ssd: the pod waits until one does; no node has this label"),
 }  # fmt: skip
