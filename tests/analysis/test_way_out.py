@@ -176,7 +176,7 @@ def apply(obstacle, parts):
     ]  # fmt: skip
 
 
-@every("seed", range(draws(400)))
+@every("seed", range(draws(200)))
 def test_the_cheapest_way_out_of_a_random_fleet(seed):
     rng = random.Random(seed)
     parts = draw(rng)
