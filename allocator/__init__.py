@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
+from allocator.all_nodes import FleetAnswer, FleetMemo, best_verdict, fleet
 from allocator.answer import Granted, NodeAnswer, Rejection, SearchVerdict, Stage
 from allocator.one_node import DEFAULTS, SearchOptions, decide, explain
 
@@ -24,6 +24,7 @@ __all__ = [
     "SearchVerdict",
     "Stage",
     "allocate",
+    "best_verdict",
     "fleet",
 ]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from allocator import FleetMemo, SearchOptions, SearchVerdict, Stage, allocate, fleet
+from allocator import FleetMemo, SearchOptions, SearchVerdict, Stage, allocate, best_verdict, fleet
 from allocator.answer import MAX_RESULTS
 from allocator.pods import lacks_class
 from allocator.reasons import request_positions, with_fields
@@ -102,7 +102,7 @@ def can_any_node_serve(
     judgement = FITS
     # Judge all nodes first. If one of them can serve the claims, now or later, judge the nodes that the pod can run on: that result counts.
     for nodes in (None,) if within is None else (None, within):
-        verdict = fleet(stock, claims, options=options, memo=memo_in_use, within=nodes).best_verdict
+        verdict = best_verdict(stock, claims, options=options, memo=memo_in_use, within=nodes)
         if verdict is SearchVerdict.UNDECIDED:
             return UNKNOWN
         if verdict is SearchVerdict.FEASIBLE:
@@ -166,7 +166,9 @@ def _recall(demand: Demand) -> FeasibilityAnswer:
 
 def judge_idle(demand: Demand) -> FeasibilityAnswer:
     """Judge claims that do not fit now: whether they fit on the idle fleet."""
-    verdict = demand.answers(idle=True).best_verdict
+    verdict = best_verdict(
+        demand.stock, demand.claims, options=demand.options, idle=True, memo=demand.memo, within=demand.within
+    )
     if verdict is SearchVerdict.UNDECIDED:
         return UNKNOWN
     if verdict is SearchVerdict.FEASIBLE:
