@@ -37,7 +37,7 @@ from dra.validation import shape
 from webhook.placement import Feasibility, can_any_node_serve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from allocator.decisions import PodClaims
     from allocator.pods import Amounts, Barrier
@@ -148,6 +148,7 @@ class RelaxedStocks:
         self._pods = {pod.metadata.uid: pod for pod in reading.pods.values() if not pod.has_ended}
         self.used = reading.used if reading.knows_pods else {}
         self._built: dict[tuple[frozenset[str], bool], tuple[Stock, FleetMemo]] = {}
+        self._levels: dict[tuple[int, str], dict[str, Cost]] = {}  # by priority and namespace of the waiting pod
         allocated = [key for key, claim in self.stock.claims.items() if claim.status.allocation is not None]
         self.used_claims = [key for key in allocated if key not in self.unused]
 
@@ -186,11 +187,9 @@ class RelaxedStocks:
                     changed.append(replace(page.slice, spec=replace(spec, devices=devices, pool=of_pool)))
         return self.stock.with_all(changed, removed=self.stock.rules.values())
 
-    def without(self, removed: Removed, level_of: Callable[[Pod], Cost]) -> tuple[Stock, FleetMemo]:
-        """Return the stock without these obstacles, and a memo of it. `level_of` returns what it costs to wait for a pod."""
-        held = [
-            key for key in self.used_claims if max(map(level_of, self.users[key]), default=Cost.EQUAL) <= removed.held
-        ]
+    def without(self, removed: Removed, pod: Pod) -> tuple[Stock, FleetMemo]:
+        """Return the stock without these obstacles of a pod, and a memo of it."""
+        held = [key for key, level in self.levels_for(pod).items() if level <= removed.held]
         keys = frozenset(self.unused.union(held) if removed.unused else held)
         built = self._built.get((keys, removed.broken))
         if built is None:
@@ -198,6 +197,27 @@ class RelaxedStocks:
             built = stock.with_all((), removed=[stock.claims[key] for key in keys]), FleetMemo()
             self._built[keys, removed.broken] = built
         return built
+
+    def levels_for(self, pod: Pod) -> dict[str, Cost]:
+        """Return by claim what it costs a pod to wait for the claim's living users; pods of one priority and namespace share the answer."""
+        waiting = pod.spec.priority or 0, _namespace_of(pod)
+        if waiting not in self._levels:
+            self._levels[waiting] = {
+                key: max([_level_of(user, *waiting) for user in self.users[key]], default=Cost.EQUAL)
+                for key in self.used_claims
+            }
+        return self._levels[waiting]
+
+
+def _namespace_of(pod: Pod) -> str:
+    return pod.metadata.namespace or "default"
+
+
+def _level_of(pod: Pod, priority: int, namespace: str) -> Cost:
+    """Return what it costs a pod of this priority and namespace to wait for another pod."""
+    if (pod.spec.priority or 0) > priority:
+        return Cost.HIGHER
+    return Cost.OWN if _namespace_of(pod) == namespace else Cost.EQUAL
 
 
 class _Search:
@@ -233,7 +253,7 @@ class _Search:
             return self._of_author()
         served = ((removed, self.serving(removed, reached)) for removed in SETS)
         removed, able = next(answer for answer in served if answer[1])  # IDEAL is the last of the sets
-        stays = self.stocks.without(removed, self._level_of)[0].claims.keys()
+        stays = self.stocks.without(removed, self.pod)[0].claims.keys()
         node = min(able, key=lambda name: (len(claims_in_reach(name, self.stock) - stays), name))
         obstacles = sorted(set(self._obstacles(node, removed)), key=attrgetter("cost", "subject", "text"))
         waits = self.serving(Removed(unused=False, broken=False, held=Cost.HIGHER), reached)
@@ -251,7 +271,7 @@ class _Search:
 
     def _devices(self, removed: Removed, nodes: Collection[str]) -> set[str]:
         """Return the nodes whose devices can serve the pod without these obstacles."""
-        stock, memo = self.stocks.without(removed, self._level_of)
+        stock, memo = self.stocks.without(removed, self.pod)
         able: set[str] = set()
         for names, claims in (
             ({name for name in nodes if name not in self.plugins}, self.claims.open),
@@ -277,10 +297,7 @@ class _Search:
 
     def _level_of(self, pod: Pod) -> Cost:
         """Return what it costs to wait for a pod."""
-        if (pod.spec.priority or 0) > (self.pod.spec.priority or 0):
-            return Cost.HIGHER
-        is_own = (pod.metadata.namespace or "default") == (self.pod.metadata.namespace or "default")
-        return Cost.OWN if is_own else Cost.EQUAL
+        return _level_of(pod, self.pod.spec.priority or 0, _namespace_of(self.pod))
 
     def _kept_by_claims(self, name: str) -> str:
         claims = self.claims.without_uncreated() if name in self.plugins else self.claims
@@ -305,7 +322,7 @@ class _Search:
         """Yield the obstacles of a set that are in the way on one node."""
         if removed.broken:
             yield from self.broken.get(name, ())
-        stock, _ = self.stocks.without(removed, self._level_of)
+        stock, _ = self.stocks.without(removed, self.pod)
         claims = self.claims.without_uncreated().open if name in self.plugins else self.claims.open
         gone = claims_in_reach(name, self.stock) - stock.claims.keys()
         ending: dict[str, Pod] = {}
@@ -338,7 +355,7 @@ class _Search:
             remedy = f"delete claim {key}"
             return Obstacle("unused claim", subject, Cost.UNUSED, Actor.ADMINISTRATOR, text, remedy)
         users = self.stocks.users[key]
-        cost = max(map(self._level_of, users), default=Cost.EQUAL)
+        cost = self.stocks.levels_for(self.pod)[key]
         holder = f"pod {list_first(pods_of(claim), _NAMED)}" if pods_of(claim) else f"claim {key}"
         importance = ", which has a higher priority," if cost is Cost.HIGHER else ""
         text = f"{holder}{importance} holds {devices}{since}"
@@ -382,7 +399,10 @@ class _Search:
     def _short(self, name: str, barrier: Barrier) -> Obstacle:
         """Return the obstacle that other pods leave too little of a resource on a node."""
         resource = barrier.subject
-        largest = max(self.stocks.running[name], key=lambda pod: requests(pod).get(resource, 0), default=None)
+        requested = self.stocks.requested
+        largest = max(
+            self.stocks.running[name], key=lambda pod: requested[pod.metadata.key].get(resource, 0), default=None
+        )
         text = f"the pods on node {name} leave too little {resource}"
         if largest is None:
             return Obstacle("amount", f"Node/{name}", Cost.EQUAL, Actor.NONE, text)
@@ -476,7 +496,7 @@ class _Search:
         if incomplete:
             name, pool = min(incomplete, key=itemgetter(0))
             return _way_out(Degree.CHANGE, (_incomplete(name, pool.id, pool.reason),), name)
-        stock, memo = self.stocks.without(Removed(unused=False, broken=True, held=0), self._level_of)
+        stock, memo = self.stocks.without(Removed(unused=False, broken=True, held=0), self.pod)
         judgement = can_any_node_serve(
             stock,
             self.claims.open,
