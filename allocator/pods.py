@@ -30,6 +30,7 @@ from dra.objects import (
 )
 from dra.reason import Actor, Reason
 from dra.texts import list_first
+from dra.validation import shape
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
@@ -155,12 +156,15 @@ def missing_classes(claim: ResourceClaim, stock: Stock) -> Iterator[Reason]:
 def lacks_class(requester: str, name: str, stock: Stock) -> Reason:
     """Return the reason that a DeviceClass does not exist."""
     existing = list_first(sorted(stock.classes), _NAMED) or "none"
+    similar = shape.nearest_kind(name, stock.classes)
     return Reason(
         text=f"{requester}: DeviceClass {name} does not exist; existing classes: {existing}",
         actor=Actor.USER,
         code="O107",
         causes=(f"DeviceClass/{name}",),
-        remedies=("name an existing class", f"install the driver's chart, which brings {name}"),
+        remedies=(f"use DeviceClass {similar}",)
+        if similar
+        else (f"install the driver's chart, which brings {name}", "correct the name"),
     )
 
 

@@ -17,6 +17,7 @@ from allocator.pods import HAMI_GPU, hami_gpus, pending, plugin_offers, requests
 from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, by_gang, simulate
 from allocator.strategies import DEFAULT, read_placement
 from analysis.arrivals import Arrivals, arrivals
+from analysis.prospects import volume_faults
 from dra import step_limits
 from dra.budget import UNBOUNDED, Budget
 from dra.objects import Pod, PodDisruptionBudget
@@ -45,7 +46,10 @@ def arriving(reading: Reading, state: State) -> Arrivals:
     is_new = [raw for key, raw in reading.raw.items() if key not in reading.pods or not reading.pods[key].metadata.uid]
     arrived = arrivals([*reading.non_pods, *is_new], state)
     stored = {key: pod for key, pod in reading.pods.items() if pod.metadata.uid or key not in reading.raw}
-    return arrived._replace(pods=stored | arrived.pods)
+    # kube-scheduler refuses these for their volumes, whatever devices are free.
+    refused = {pod.metadata.key: reason for pod in pending(stored.values()) for reason in volume_faults(pod, reading)}
+    pods = {key: pod for key, pod in stored.items() if key not in refused}
+    return arrived._replace(pods=pods | arrived.pods, refused=arrived.refused | refused)
 
 
 def beside(

@@ -5,6 +5,7 @@ The decider (`allocator.decisions`) decides, and makes the reasons, which are al
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,13 +24,15 @@ from allocator.decisions import (
 )
 from allocator.pods import barriers_by_name
 from allocator.reasons import by_text
-from analysis.loading import inside, items
+from analysis.loading import identity_of, inside, items, text
 from analysis.way_out import Degree, WayOut, find_way_out
 from dra.objects import served_resources
 from dra.policy import lines_of_claims, quota_scope, quotas_for
-from dra.reason import Reason
+from dra.reason import Actor, Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from analysis.loading import Reading
     from dra.objects import Pod, ResourceClaim
 
@@ -53,6 +56,11 @@ _OTHER_CONDITIONS = (
 _REACHED = "cannot allocate all claims"
 _GATED = "SchedulingGated"
 
+STOCK = "default-scheduler"
+# Words of kube-scheduler about volumes, and about a PersistentVolumeClaim that does not exist.
+ABOUT_VOLUMES = re.compile(r"volume|pvc\(s\)|available disk|enough free storage", re.IGNORECASE)
+_IN_USE = re.compile(r"cannot allocate all claims|Insufficient |Too many pods")  # other pods can free these
+_MISSING_VOLUME = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 NO_NODE_READ = "it is unknown where the pod fits, because no Node was read"
 
 
@@ -163,6 +171,29 @@ def unchecked_conditions(pod: Pod, reading: Reading) -> str:
         ),
     }
     return ", ".join(kind for kind, present in has.items() if present)
+
+
+def volume_faults(pod: Pod, reading: Reading) -> Iterator[Reason]:
+    """Yield why no node can use a volume of a pod: it does not exist, is not bound, or is elsewhere. Only kube-scheduler checks volumes."""
+    last_message = scheduler_message(pod)
+    if not ABOUT_VOLUMES.search(last_message) or _IN_USE.search(last_message):
+        return
+    namespace = pod.metadata.namespace or "default"
+    spec = inside(reading.raw.get(pod.metadata.key, {}), "spec")
+    named = {text(inside(volume, "persistentVolumeClaim").get("claimName")) for volume in items(spec, "volumes")}
+    unbound: list[str] = []
+    for obj in reading.of_kinds("PersistentVolumeClaim"):
+        name = identity_of(obj)
+        if name.namespace == namespace and name.name in named and inside(obj, "status").get("phase") == "Pending":
+            unbound.append(f"PersistentVolumeClaim/{name.namespace}/{name.name}")
+    message = f"{pod.spec.scheduler_name or STOCK} says: {last_message}"
+    if unbound:
+        message = f"{message}; {', '.join(unbound)} is Pending"
+    remedies = [f"see why {name} is not bound (kubectl describe pvc)" for name in unbound]
+    if missing := _MISSING_VOLUME.search(last_message):
+        absent = f"PersistentVolumeClaim {namespace}/{missing[1]}"
+        remedies.append(f"create {absent}, or correct the name in the pod's volumes")
+    yield Reason(code="O118", actor=Actor.USER, text=message, causes=tuple(unbound), remedies=tuple(remedies))
 
 
 def quota_of(pod: Pod, prospect: Prospect | None, reading: Reading) -> tuple[QuotaUse, ...]:

@@ -27,6 +27,7 @@ from allocator.preemption import claims_in_reach
 from allocator.reasons import drivers_of, request_positions
 from analysis.capacity import pods_of, since_of, unused_claims
 from dra import step_limits
+from dra.codes import CODES
 from dra.errors import NodeSelectorError
 from dra.objects import EXTENDED_CLAIM, blocks, results_of, selects, served_resources
 from dra.quantity import Quantity
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 LONGEST = 160  # characters of a sentence or a remedy
 _NAMED = 3
+_TESTED = "correct this selector: read an attribute that a device may lack as `.?NAME.orValue(VALUE)`"
 
 
 class Degree(StrEnum):
@@ -404,6 +406,9 @@ class _Search:
             self.stocks.running[name], key=lambda pod: requested[pod.metadata.key].get(resource, 0), default=None
         )
         text = f"the pods on node {name} leave too little {resource}"
+        if resource == "pods":
+            text = f"node {name} has as many pods as it can have"
+            return Obstacle("amount", f"Node/{name}", Cost.EQUAL, Actor.NONE, text)
         if largest is None:
             return Obstacle("amount", f"Node/{name}", Cost.EQUAL, Actor.NONE, text)
         text = f"{text}, of which pod {largest.metadata.key} requests the most"
@@ -446,16 +451,12 @@ class _Search:
             cost, remedy = Cost.REQUEST, f"select labels of node {first}, or request what the selected nodes have"
             text = f"{listed} could serve it, but its node selector or affinity does not allow them"
             if barrier.kind is BarrierKind.TAINT:
-                tolerated = [toleration.key for toleration in self.pod.spec.tolerations]
-                misspelt = next((key for key in tolerated if shape.nearest_kind(key, [barrier.subject])), "")
+                tolerated = {toleration.key for toleration in self.pod.spec.tolerations} - {barrier.subject}
+                misspelt = next((key for key in sorted(tolerated) if shape.nearest_kind(key, [barrier.subject])), "")
                 text = f"{listed} could serve it, but the pod does not tolerate taint {barrier.detail}"
                 remedy = f"tolerate {barrier.detail}, or free nodes without this taint"
                 if misspelt:
                     cost, remedy = Cost.NAME, f"tolerate {barrier.subject} instead of {misspelt}"
-            elif barrier.subject:
-                values = [node.metadata.labels.get(barrier.subject, "") for node in self.stock.nodes.values()]
-                if similar := shape.nearest_kind(self.pod.spec.node_selector[barrier.subject], values):
-                    cost, remedy = Cost.NAME, f"select {barrier.subject}={similar} instead of {barrier.detail}"
             yield Obstacle(barrier.kind, subject, cost, Actor.USER, text, remedy)
 
     def _too_much(self, barrier: Barrier, names: Sequence[str]) -> Obstacle:
@@ -476,7 +477,8 @@ class _Search:
         offered = Quantity.from_nano(left, most.format) if most is not None and left > 0 else most
         remedy = f"request at most {offered} {resource}"
         if most is None or not most.nano:
-            text, remedy = f"no node that could serve it has {resource}", ""
+            text = f"no node that could serve it has {resource}"
+            remedy = f"remove {resource} from what it requests, or let a node have it"
         return Obstacle("amount", f"Pod/{self.pod.metadata.key}", Cost.REQUEST, Actor.USER, text, remedy)
 
     def _of_claims(self, chosen: Collection[str]) -> WayOut:
@@ -508,8 +510,9 @@ class _Search:
             return WayOut(degree=Degree.WAITS, text=judgement.text)
         without_devices = [name for name in requested if name in known and not known[name].devices]
         subject = f"DeviceClass/{without_devices[0]}" if without_devices else f"Pod/{self.pod.metadata.key}"
-        obstacle = Obstacle("request", subject, Cost.REQUEST, Actor.USER, judgement.text, judgement.remedy)
-        return replace(_way_out(Degree.NEVER, (obstacle,)), text=judgement.text, remedy=judgement.remedy)
+        remedy = CODES["O108"].remedy if without_devices else _TESTED if judgement.is_fault else judgement.remedy
+        obstacle = Obstacle("request", subject, Cost.REQUEST, Actor.USER, judgement.text, remedy)
+        return replace(_way_out(Degree.NEVER, (obstacle,)), text=judgement.text, remedy=remedy)
 
 
 def _way_out(degree: Degree, obstacles: tuple[Obstacle, ...], node: str = "") -> WayOut:

@@ -138,12 +138,10 @@ def _urgency(waits: tuple[Reason, list[str]]) -> tuple[bool, bool]:
 
 
 def _has_waited(facts: Facts, rule: PodRule, observed: DoctorInput) -> bool:
-    """Return whether a pod has waited long enough at a step for a finding: since its creation or, on a node, its last transition."""
+    """Return whether a pod has waited long enough at a step for a finding: since its creation or, on a node, its last transition, if it has one."""
     if not rule.patience:
         return True
-    if not facts.node:
-        born = moment(facts.pod.metadata.creation_timestamp)
-        return born is not None and observed.now - born >= rule.patience
-    stamps = [moment(condition.last_transition_time) for condition in facts.pod.status.conditions]
-    last = max(filter(None, stamps), default=None)
+    conditions = facts.pod.status.conditions if facts.node else ()
+    stamps = [moment(condition.last_transition_time) for condition in conditions]
+    last = max(filter(None, stamps), default=moment(facts.pod.metadata.creation_timestamp))
     return last is not None and observed.now - last >= rule.patience

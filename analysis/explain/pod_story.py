@@ -11,9 +11,9 @@ from analysis.broken_parts import find_cause
 from analysis.explain.claim_story import FALSE, condition_text
 from analysis.explain.stories import PodState, PodStory, Step
 from analysis.explain.webhook_record import decide_now
-from analysis.explain.why import REFUSING, STOCK, facts_of, refusal_of, why_not_running
+from analysis.explain.why import REFUSING, facts_of, refusal_of, why_not_running
 from analysis.loading import inside, text
-from analysis.prospects import quota_of
+from analysis.prospects import STOCK, quota_of
 from dra.objects import Pod
 from dra.reason import Actor, Reason
 from dra.wire import WireError, convert

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from functools import cached_property
 from itertools import chain
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.decisions import Outlook, why_unready
+from allocator.decisions import Outlook, find_claims, why_unready
 from allocator.pods import lacks, missing_classes, requested_devices, requests
 from allocator.simulation import gang_of
 from analysis.configuration import KIND as CONFIGURATION
@@ -21,14 +20,21 @@ from analysis.container_states import failing_containers
 from analysis.explain.claim_story import FALSE, claim_story
 from analysis.explain.stories import ClaimState, ClaimStory, PodState, Step
 from analysis.explain.webhook_record import webhook_story
-from analysis.loading import identity_of, inside, items, text
 from analysis.object_events import events_in, shown
 from analysis.outlook import queue_of
-from analysis.prospects import NO_NODE_READ, prospect_of, scheduler_message, unchecked_conditions
+from analysis.prospects import (
+    ABOUT_VOLUMES,
+    NO_NODE_READ,
+    STOCK,
+    prospect_of,
+    scheduler_message,
+    unchecked_conditions,
+    volume_faults,
+)
 from analysis.refused_pods import AGAIN, QUOTED, remedy_for
 from analysis.requesting import kept_by, requests_devices
 from analysis.unserved_nodes import driver_fault
-from analysis.way_out import Degree
+from analysis.way_out import Degree, find_way_out
 from cluster.objects import ResourceQuota
 from cluster.patch import apply_json_patch
 from dra.budget import Budget
@@ -58,16 +64,11 @@ if TYPE_CHECKING:
     from dra.objects import DeviceToleration
     from webhook.state import Configuration, State
 
-STOCK = "default-scheduler"
 FAILED_CLAIM = "FailedResourceClaimCreation"
 FAILED_PREPARE = "FailedPrepareDynamicResources"
 FAILED_TEMPLATE = "FailedTemplateCreation"  # of drawbridge's own controller
 FAILED_OF_PODS = (FAILED_CLAIM, FAILED_PREPARE, FAILED_TEMPLATE)
 TEMPLATES = "count/resourceclaimtemplates.resource.k8s.io"
-# Words of kube-scheduler about volumes, and about a PersistentVolumeClaim that does not exist.
-_VOLUME = re.compile(r"volume|pvc\(s\)|available disk|enough free storage", re.IGNORECASE)
-_IN_USE = re.compile(r"cannot allocate all claims|Insufficient |Too many pods")  # other pods can free these
-_MISSING_VOLUME = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 _SEE_EVENTS = "; if its creation is refused, the pod's events say why (kubectl describe pod)"
 _CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
 # These outlooks are only about claims. A node whose device plugin serves the extended resources may still have room for the pod.
@@ -500,37 +501,15 @@ def _lacks_members(facts: Facts) -> Iterator[Reason]:
     if members < least:
         message = f"PodGroup {name} places {least} of its pods together, and has {members}"
         remedies = ("create the other pods of the group, or lower its minCount",)
-        yield Reason(actor=Actor.USER, text=message, causes=(f"PodGroup/{name}",), remedies=remedies)
+        yield Reason(code="O119", actor=Actor.USER, text=message, causes=(f"PodGroup/{name}",), remedies=remedies)
 
 
 def _scheduler_says(facts: Facts) -> Iterator[Reason]:
     """Conditions that only kube-scheduler checks."""
     last_message = scheduler_message(facts.pod)
-    is_unchecked = last_message == unchecked_conditions(facts.pod, facts.reading) or _VOLUME.search(last_message)
+    is_unchecked = last_message == unchecked_conditions(facts.pod, facts.reading) or ABOUT_VOLUMES.search(last_message)
     if last_message and is_unchecked:
         yield Reason(actor=facts.actor, text=f"{facts.admitted_scheduler} says: {last_message}")
-
-
-def _lacks_a_volume(facts: Facts) -> Iterator[Reason]:
-    """A volume that does not exist, is not bound, or cannot be used on any node. Only kube-scheduler checks volumes."""
-    last_message = scheduler_message(facts.pod)
-    if not _VOLUME.search(last_message) or _IN_USE.search(last_message):
-        return
-    spec = inside(facts.reading.raw.get(facts.pod.metadata.key, {}), "spec")
-    named = {text(inside(volume, "persistentVolumeClaim").get("claimName")) for volume in items(spec, "volumes")}
-    unbound: list[str] = []
-    for obj in facts.reading.of_kinds("PersistentVolumeClaim"):
-        name = identity_of(obj)
-        if name.namespace == facts.namespace and name.name in named and inside(obj, "status").get("phase") == "Pending":
-            unbound.append(f"PersistentVolumeClaim/{name.namespace}/{name.name}")
-    message = f"{facts.admitted_scheduler} says: {last_message}"
-    if unbound:
-        message = f"{message}; {', '.join(unbound)} is Pending"
-    remedies = [f"see why {name} is not bound (kubectl describe pvc)" for name in unbound]
-    if missing := _MISSING_VOLUME.search(last_message):
-        absent = f"PersistentVolumeClaim {facts.namespace}/{missing[1]}"
-        remedies.append(f"create {absent}, or correct the name in the pod's volumes")
-    yield Reason(code="O118", actor=Actor.USER, text=message, causes=tuple(unbound), remedies=tuple(remedies))
 
 
 def _is_not_placed(facts: Facts) -> Iterator[Reason]:
@@ -549,6 +528,9 @@ def _is_not_placed(facts: Facts) -> Iterator[Reason]:
     elif states and states <= _ALLOCATED:
         claims = facts.reading.stock.claims
         unready = why_unready(claims[key] for key in claim_keys(facts.pod) if key in claims)
+        if unready is None and facts.outcome.node is None and facts.reading.stock.nodes:
+            pod_claims = find_claims(facts.pod, facts.reading.stock)
+            unready = find_way_out(facts.pod, pod_claims, facts.reading).reason(actor)
         yield unready or Reason(actor=actor, text=f"its claims are allocated; {scheduler} has not bound it yet")
     else:
         yield _without_claims(facts)
@@ -791,7 +773,7 @@ RULES: tuple[PodRule, ...] = (
     PodRule(Step.CLAIM, _names_no_claim, "O115", ("Pod", "ResourceClaim"), (), _MADE),
     PodRule(Step.CLAIM, _cannot_have_a_claim, "O106", ("Pod", "Event")),
     PodRule(Step.CLAIM, _lacks_a_claim, *_WAITS),
-    PodRule(Step.SCHEDULED, _lacks_a_volume, "O118", ("Pod",), (), _LONG),
+    PodRule(Step.SCHEDULED, lambda facts: volume_faults(facts.pod, facts.reading), "O118", ("Pod",), (), _LONG),
     PodRule(Step.SCHEDULED, _lacks_a_class, "O107", ("Pod", "DeviceClass"), ("ResourceClaim",), _LONG),
     PodRule(
         Step.SCHEDULED,
@@ -803,7 +785,7 @@ RULES: tuple[PodRule, ...] = (
     ),
     PodRule(Step.SCHEDULED, _is_not_tried, "O109", ("Pod",)),
     PodRule(Step.SCHEDULED, _is_behind_the_fence, "O110", ("Pod",), ("DeviceClass", "DeviceTaintRule")),
-    PodRule(Step.SCHEDULED, _lacks_members, *_WAITS),
+    PodRule(Step.SCHEDULED, _lacks_members, "O119", *_WAITS[1:]),
     PodRule(Step.SCHEDULED, _scheduler_says, *_WAITS),
     PodRule(Step.SCHEDULED, _is_not_placed, "O116 O119", *_WAITS[1:]),
     PodRule(Step.ALLOCATED, _is_bound_without_devices, "O114", ("Pod",), ("ResourceClaim",), _SERVED, on_node=True),

@@ -66,7 +66,7 @@ CASES = {
     "a maintenance of the node": ([*nodes("n0", taints=[{"key": "maintenance", "effect": "NoSchedule"}]), claim("c"), waiting()], Degree.CHANGE, "end the maintenance of node n0, and remove its taint maintenance:NoSchedule"),
     "a cordoned node": ([*nodes("n0", unschedulable=True), claim("c"), waiting()], Degree.CHANGE, "uncordon node n0"),
     "an init container of 6 devices": ([*nodes("n0", devices=4), device_class(extendedResourceName="example.com/gpu"), waiting(resourceClaims=[], initContainers=[{"name": "i", "image": "i", "resources": {"limits": {"example.com/gpu": "6"}}}])], Degree.NEVER, "request at most 4 devices"),
-    "a class that selects nothing": ([*nodes("n0"), device_class("gpu", selectors=[{"cel": {"expression": "false"}}]), claim("c"), waiting()], Degree.NEVER, "request a device that a node has"),
+    "a class that selects nothing": ([*nodes("n0"), device_class("gpu", selectors=[{"cel": {"expression": "false"}}]), claim("c"), waiting()], Degree.NEVER, "check that the driver runs and publishes all slices"),
     "an unhealthy device": ([*nodes("n0"), tainted(HEALTH), claim("c"), waiting()], Degree.CHANGE, "repair the devices of node n0, then delete DeviceTaintRule rule"),
     "a dedicated device": ([*nodes("n0"), tainted(DEDICATED), claim("c"), waiting()], Degree.CHANGE, f"let request r of the claim tolerate {DEDICATED}:NoSchedule"),
     "an incomplete pool": ([*nodes("n0", slices=2), claim("c"), waiting()], Degree.CHANGE, "restart the driver on node n0"),

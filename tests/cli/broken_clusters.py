@@ -579,7 +579,7 @@ IN_GANG = {"schedulingGroup": {"podGroupName": "g"}}
 def gang_is_incomplete(name: str) -> Fault:
     """The group places three pods together, and the controller has created one."""
     broken = [gang(name, 3), *waits(name, **IN_GANG)]
-    return of_pod(name, WAITS, broken, [gang(name, 1)], "places 3 of its pods together, and has 1")
+    return of_pod(name, NEEDS_A_CHANGE, broken, [gang(name, 1)], "places 3 of its pods together, and has 1")
 
 
 @fault

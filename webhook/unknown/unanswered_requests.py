@@ -409,8 +409,13 @@ def find_unmatched_selectors(spec: Mapping[str, Json], state: State) -> Iterator
         nodes_text = f"nodes have {', '.join(sorted(values)[:8])}" if values else "no node has this label"
         consequence = PLACEHOLDER if find_placeholder(value) else "the pod waits until one does"
         is_reported = True
+        similar = shape.nearest_kind(value, values)
         yield Reason(
-            text=f"no node has {key}={value}: {consequence}; {nodes_text}", code="D212", causes=(key,), never=True
+            text=f"no node has {key}={value}: {consequence}; {nodes_text}",
+            code="D212",
+            causes=(key,),
+            never=True,
+            remedies=(f"select {key}={similar} instead of {value}",) if similar else (),
         )
     constraints = node_constraints(spec)
     if not is_reported and constraints and not reach_ignoring_taints(constraints, state, Budget()):
