@@ -90,12 +90,16 @@ class Allocator(Part):
 
     # ---- which nodes can serve a pod
 
-    async def outlook(self, pod: Pod, served: AbstractSet[str] = frozenset()) -> tuple[str, FleetOutlook]:
+    async def outlook(
+        self, pod: Pod, served: AbstractSet[str], claim_versions: Iterable[str]
+    ) -> tuple[str, FleetOutlook]:
         """Return a token and the nodes that can serve a pod. The token is "" if there are no such nodes and the outlook is not FULL.
 
-        `served` are the pod's extended resources that, as far as the scheduler knows, a DeviceClass serves.
+        `served` are the pod's extended resources that, as far as the scheduler knows, a DeviceClass serves, and `claim_versions` are the
+        resourceVersions of its claims.
         """
         self._lead.require_ready()
+        self._ledger.expect(claim_versions)
         pod = self._pods.newest(pod)
         namespace = pod.metadata.namespace
         waiting = self._pods.waiting

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("drawbridge.allocator")
 PAUSE = 0.25  # seconds before a claim is read again after a write without an answer
-UNSEEN_SECONDS = 5.0  # if the watch has not shown our write after this time, claims are listed again
+UNSEEN_SECONDS = 5.0  # if the watch has not shown a known change after this time, claims are listed again
 PAGE = 2000  # claims in one page when a new leader lists all claims; it decides nothing until it has them
 
 
@@ -57,8 +57,8 @@ class LiveLedger(Part):
         # One callback for each waiting call of `commit`. Each callback gets every Ready and Dropped, and ignores effects with other tokens.
         self._commit_callbacks: list[Callable[[effects.Ready | effects.Dropped], None]] = []
         self.claims_changed = asyncio.Event()  # set, and replaced by a new Event, when the informer shows a claim
-        # The resourceVersion and the time of each write of ours that the watch has not shown yet.
-        self._written: deque[tuple[str, float]] = deque()
+        # The resourceVersion and the time of each change, by us or seen by a scheduler, that the watch has not shown yet.
+        self._known: deque[tuple[str, float]] = deque()
         self.unseen_seconds = UNSEEN_SECONDS
         # By uid of a pod: the keys of the claims that were generated for it.
         self._claims_of_pods: dict[str, set[str]] = {}
@@ -105,25 +105,30 @@ class LiveLedger(Part):
 
         def report(outcome: events.Event) -> None:
             if isinstance(outcome, events.Written):
-                self._written.append((outcome.claim.metadata.resource_version, self._clock()))
+                self.expect([outcome.claim.metadata.resource_version])
             self.apply(outcome)
 
         self.run_in_background(self.commits.perform(effect, report))
 
+    def expect(self, versions: Iterable[str]) -> None:
+        """Expect the watch of claims to show these resourceVersions soon."""
+        now = self._clock()
+        self._known.extend([(version, now) for version in versions])
+
     def unseen(self, factor: float = 2.0) -> str:
-        """Return a message if the watch has not shown a write of ours for `factor` times `unseen_seconds`; else "".
+        """Return a message if the watch has not shown a known change of a claim for `factor` times `unseen_seconds`; else "".
 
         This matters because a pod is bound only after the watch has shown the write.
         """
         claims = self._knowledge.claims
-        while self._written and claims.version and not is_later(self._written[0][0], claims.version):
-            self._written.popleft()
-        age = self._clock() - self._written[0][1] if self._written else 0.0
+        while self._known and claims.version and not is_later(self._known[0][0], claims.version):
+            self._known.popleft()
+        age = self._clock() - self._known[0][1] if self._known else 0.0
         is_late = age > factor * self.unseen_seconds
-        return f"{claims.resource.id}: the API server has not shown a write of ours for {age:.0f} s" if is_late else ""
+        return f"{claims.resource.id}: the watch has not shown a known change for {age:.0f} s" if is_late else ""
 
     def check_watch(self) -> None:
-        """List the claims again if their watch does not show our own writes."""
+        """List the claims again if their watch does not show known changes."""
         problem = self.unseen(1.0)
         if problem and self._knowledge.claims.distrust_watch():
             logger.warning("a watch is stale; the collection is listed again", extra={"problem": problem})

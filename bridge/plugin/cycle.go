@@ -83,7 +83,11 @@ func (p *Plugin) PreFilter(
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
-	answer, err := p.client.PreFilter(ctx, pod, served, censusOf(infos), p.supposition)
+	var versions []string
+	for _, claim := range claims {
+		versions = append(versions, claim.ResourceVersion)
+	}
+	answer, err := p.client.PreFilter(ctx, pod, served, versions, censusOf(infos), p.supposition)
 	if err != nil {
 		return nil, p.outcome(ctx, pod, err)
 	}

@@ -199,6 +199,18 @@ func TestTheQuestionNamesTheResourcesThatAClassServes(t *testing.T) {
 	}
 }
 
+func TestTheQuestionHasTheVersionsOfTheClaims(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	seen := claim("gpu")
+	seen.ResourceVersion = "42"
+	w.addClaims(t, seen)
+	server.On("prefilter", stub.JSON(full))
+	plugin.PreFilter(t.Context(), &cycleState{}, pod("p", "gpu"), nil)
+	if versions := fmt.Sprint(server.Asked("prefilter")[0].Body["claimVersions"]); versions != "[42]" {
+		t.Errorf("versions: %s", versions)
+	}
+}
+
 func TestPreFilterSkipsARunningPod(t *testing.T) {
 	plugin, _, server := newWorld(t, "")
 	running := pod("p", "gpu")

@@ -110,13 +110,13 @@ func (c *Client) State(ctx context.Context) (*State, error) {
 	return answer, c.do(ctx, call{name: "state", timeout: c.timeouts.State}, answer)
 }
 
-// PreFilter requests the verdict about a pod on all nodes. The census identifies the nodes that the scheduler knows, and served are the
-// pod's extended resources that a DeviceClass serves. A supposition is set only for a member of a group for which pods may be evicted.
+// PreFilter requests the verdict about a pod on all nodes. The census identifies the nodes that the scheduler knows, served are the pod's
+// extended resources that a DeviceClass serves, and versions are the resourceVersions of its claims. A supposition is set only for a member of a group for which pods may be evicted.
 func (c *Client) PreFilter(
-	ctx context.Context, pod *v1.Pod, served []v1.ResourceName, nodes Census, suppose Supposition,
+	ctx context.Context, pod *v1.Pod, served []v1.ResourceName, versions []string, nodes Census, suppose Supposition,
 ) (*Answer, error) {
 	answer := &Answer{}
-	question := podQuestion{pod, served, nodes, suppose}
+	question := podQuestion{pod, served, versions, nodes, suppose}
 	return answer, c.do(ctx, call{name: "prefilter", question: question, timeout: c.timeouts.Call, repeat: true}, answer)
 }
 

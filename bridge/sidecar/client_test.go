@@ -41,7 +41,7 @@ func TestAnAnswerIsDecodedAndUnknownFieldsAreIgnored(t *testing.T) {
 	server := stub.Serve(t)
 	server.On("prefilter", stub.Text(`{"verdict":"fits","token":"t","nodes":[{"name":"n1","score":40}],
 		"message":"one node","reasons":[{"message":"no device","nodes":["n2"],"count":1}],"later":"unknown fields are fine"}`))
-	answer, err := clientOf(t, Place{Socket: server.Socket}, patient).PreFilter(t.Context(), pod, nil, Census{}, Supposition{})
+	answer, err := clientOf(t, Place{Socket: server.Socket}, patient).PreFilter(t.Context(), pod, nil, nil, Census{}, Supposition{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestAnAnswerThatBreaksTheProtocolIsAnError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := stub.Serve(t)
 			server.On("prefilter", answer)
-			_, err := clientOf(t, Place{Socket: server.Socket}, patient).PreFilter(t.Context(), pod, nil, Census{}, Supposition{})
+			_, err := clientOf(t, Place{Socket: server.Socket}, patient).PreFilter(t.Context(), pod, nil, nil, Census{}, Supposition{})
 			if !isA[*Nonsense](err) || MayRecover(err) || Outdated(err) {
 				t.Errorf("got %v", err)
 			}
@@ -104,7 +104,7 @@ func TestACallWithoutAnAnswerBeforeTheDeadlineIsLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := stub.Serve(t)
 			server.On("prefilter", answer)
-			_, err := clientOf(t, Place{Socket: server.Socket}, hasty).PreFilter(t.Context(), pod, nil, Census{}, Supposition{})
+			_, err := clientOf(t, Place{Socket: server.Socket}, hasty).PreFilter(t.Context(), pod, nil, nil, Census{}, Supposition{})
 			if !isA[*Late](err) || MayRecover(err) {
 				t.Errorf("got %v", err)
 			}
@@ -143,7 +143,10 @@ func TestACallIsRepeatedOnceIfTheConnectionBreaks(t *testing.T) {
 	server := stub.Serve(t)
 	client := clientOf(t, Place{Socket: server.Socket}, patient)
 	calls := map[string]func() error{
-		"prefilter": func() error { _, err := client.PreFilter(t.Context(), pod, nil, Census{}, Supposition{}); return err },
+		"prefilter": func() error {
+			_, err := client.PreFilter(t.Context(), pod, nil, nil, Census{}, Supposition{})
+			return err
+		},
 		"filter":    func() error { _, err := client.Filter(t.Context(), "t", "n", nil, nil); return err },
 		"reserve":   func() error { _, err := client.Reserve(t.Context(), "t", "n"); return err },
 		"unreserve": func() error { return client.Unreserve(t.Context(), "r") },
@@ -327,7 +330,7 @@ func TestAQuestionDoesNotQueueBehindCommits(t *testing.T) {
 	for range commitConnections {
 		<-waiting
 	}
-	if _, err := client.PreFilter(t.Context(), pod, nil, Census{}, Supposition{}); err != nil {
+	if _, err := client.PreFilter(t.Context(), pod, nil, nil, Census{}, Supposition{}); err != nil {
 		t.Errorf("a question behind a thousand commits: %v", err)
 	}
 	close(release)

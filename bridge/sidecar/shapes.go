@@ -193,9 +193,10 @@ type Supposition struct {
 }
 
 type podQuestion struct {
-	Pod    *v1.Pod           `json:"pod"`
-	Served []v1.ResourceName `json:"served,omitempty"`
-	Nodes  Census            `json:"nodes"`
+	Pod           *v1.Pod           `json:"pod"`
+	Served        []v1.ResourceName `json:"served,omitempty"`
+	ClaimVersions []string          `json:"claimVersions,omitempty"`
+	Nodes         Census            `json:"nodes"`
 	Supposition
 }
 

@@ -78,7 +78,7 @@ class Plugin:
         if question.suppose:
             token, fleet_outlook = await self._evictions.suppose(pod, question.suppose, question.below)
         else:
-            token, fleet_outlook = await self._allocator.outlook(pod, question.served)
+            token, fleet_outlook = await self._allocator.outlook(pod, question.served, question.claim_versions)
         return json(self._answers.answer(token, fleet_outlook, question.nodes, self._knowledge.stock.nodes))
 
     def _issuer(self, token: str) -> Allocator | Evictions:
@@ -155,7 +155,7 @@ PLUGIN_ENDPOINTS = (
         "POST",
         "/plugin/v1/prefilter",
         Plugin.prefilter,
-        "takes pod, nodes, served (the pod's extended resources that a DeviceClass serves); returns verdict, token, nodes with scores, message, reasons, and in `rest` the answer for all unnamed nodes. "
+        "takes pod, nodes, served (the pod's extended resources that a DeviceClass serves), claimVersions (the resourceVersions of its claims); returns verdict, token, nodes with scores, message, reasons, and in `rest` the answer for all unnamed nodes. "
         "With `suppose`, as if lower-priority pods (with `below`, pods below that priority) were gone; reservations are simulated",
         read_as(PodQuestion),
     ),

@@ -12,6 +12,7 @@ class PodQuestion(Wire, frozen=True, kw_only=True):
     nodes: KnownNodes | None = None  # count and checksum of the nodes that the scheduler knows
     # The pod's extended resources that a DeviceClass serves, as far as the scheduler knows.
     served: frozenset[str] = frozenset()
+    claim_versions: tuple[str, ...] = ()  # the resourceVersions of the pod's claims, as far as the scheduler knows
     suppose: str = ""
     below: int = 1 << 31  # by default above every priority
 

@@ -92,6 +92,17 @@ async def test_claims_are_listed_when_their_watch_misses_the_allocators_writes()
             assert await sidecar.place(name) == (200, {"committed": True, "message": ""})
 
 
+async def test_claims_are_listed_when_their_watch_misses_a_claim_that_the_scheduler_sees():
+    cluster = loaded(*fleet(), pod("p", "a"), cluster=SilentWatches())
+    async with running(cluster) as sidecar:
+        cluster.silent, sidecar.service.ledger.unseen_seconds = True, 0.2
+        created = await cluster.create(resources.RESOURCE_CLAIMS.raw, claim("a"))
+        question = {"pod": await sidecar.pod("p"), "claimVersions": [created["metadata"]["resourceVersion"]]}
+        assert (await sidecar.plugin("prefilter", question))[1]["verdict"] == "waiting"
+        begun = sidecar.service.requeue_events.seq
+        await until(lambda: "default/p" in sidecar.service.requeue_events.since(begun).pods)
+
+
 async def test_an_allocator_blind_to_its_own_writes_is_not_ready():
     cluster = loaded(*fleet(), claim("a"), pod("p", "a"), cluster=SilentWatches())
     async with running(cluster) as sidecar:
@@ -101,7 +112,7 @@ async def test_an_allocator_blind_to_its_own_writes_is_not_ready():
         placing = asyncio.create_task(sidecar.place("p"))
         assert not sidecar.service.metrics.readiness()[0]["watch"]
         await until(lambda: sidecar.service.metrics.readiness()[0]["watch"])
-        message = "resourceclaims.resource.k8s.io: the API server has not shown a write of ours for"
+        message = "resourceclaims.resource.k8s.io: the watch has not shown a known change for"
         assert sidecar.service.metrics.readiness()[0]["watch"].startswith(message)
         cluster.silent, cluster.outdated_list = False, None
         assert (await placing)[0] == 200
