@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 from analysis.loading import Object, inside, text
 from dra.objects import blocks
 from dra.raw import containers_of, items
+from webhook.admission import decide_object
 from webhook.dialects import Outcome
 from webhook.placement import STRANDED
 from webhook.translate import paths, pods_in, view_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from analysis.gitops import Patched
+    from cluster.manifests import Document
     from dra.objects import DeviceRequest, DeviceToleration
     from dra.stock import Stock
-    from webhook.state import Configuration
+    from webhook.state import Configuration, State
     from webhook.translate import Decision
 
 
@@ -35,6 +38,29 @@ def requests_devices(obj: Object, decisions: Sequence[Decision], configuration: 
         for decision in decisions
     )
     return any(is_request) or (bool(decisions) and any(map(has_claims, pods)))
+
+
+def with_other_requests(parts: Iterable[Patched], documents: Sequence[Document], state: State) -> Iterator[Patched]:
+    """Yield the objects whose requests patches change; `documents` are those of the tree."""
+    for part in parts:
+        base = {} if part.is_new else documents[part.number].placed
+        written, made = (
+            {(decision.container, decision.key, decision.amount) for decision in decide_object(obj, state).decisions}
+            for obj in (base, part.document.placed)
+        )
+        if written != made:
+            decisions = decisions_of_patches(part.document, state)
+            key, pointer = (decisions[0].key, decisions[0].pointer) if decisions else ("", "")
+            yield part._replace(key=key, pointer=pointer)
+
+
+def decisions_of_patches(document: Document, state: State) -> list[Decision]:
+    """Return the decisions about what stands in patches of an object."""
+    return [
+        decision
+        for decision in decide_object(document.placed, state).decisions
+        if document.is_patched(decision.pointer)
+    ]
 
 
 def bodies_in(claim_spec: Object) -> Iterator[Object]:

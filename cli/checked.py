@@ -18,6 +18,7 @@ from analysis.configuration import KIND, in_mode, is_config_map, read_config_map
 from analysis.findings import ObjectFindings
 from analysis.gitops import Tree, mistakes
 from analysis.quota_use import findings_of_quotas, foretell
+from analysis.requesting import decisions_of_patches
 from cli.applied import find_controlled, in_namespace
 from cli.files import absolute, problems_of_unreadable, repository_root
 from dra.validation import findings, name, review
@@ -43,6 +44,7 @@ class Input(NamedTuple):
     documents: list[Document]
     inventory: list[Document]
     tree: Sequence[Document] = ()
+    patched: Sequence[Document] = ()  # whose requests patches change
 
 
 class CheckFindings(NamedTuple):
@@ -62,8 +64,10 @@ def separate(files: ReadFiles, namespace: str) -> Input:
     documents, elsewhere = in_namespace(files.documents, namespace)
     elsewhere |= find_controlled(documents)
     judged = [value for number, value in enumerate(documents) if number not in elsewhere]
+    parts, other_parts = in_namespace([part.document for part in files.patched], namespace)
+    patched = [part for number, part in enumerate(parts) if number not in other_parts]
     inventory = [*files.inventory, *(documents[number] for number in sorted(elsewhere))]
-    return Input(judged, inventory, files.everything if files.is_whole_tree else ())
+    return Input(judged, inventory, files.everything if files.is_whole_tree else (), patched)
 
 
 def check_input(subject: Input, whole: Reading, mode: str | None) -> CheckFindings:
@@ -95,13 +99,19 @@ def check_input(subject: Input, whole: Reading, mode: str | None) -> CheckFindin
         ObjectFindings(name(document.object), document.place_of("")[0], locate(document, of_object))
         for document, of_object in zip(subject.documents, by_object, strict=True)
     ]
+    for document in subject.patched:
+        of_patches = [with_taint_finding(decision, state) for decision in decisions_of_patches(document, state)]
+        decided.append(of_patches)
+        [of_object] = add_webhook_findings([document.object], [of_patches], [[]])
+        located_findings = locate(document, of_object)
+        checked.append(ObjectFindings(name(document.object), document.origin[0], located_findings))
     unjudged = [
         problem
         for problem in unreadable
         if problem.number >= number_around and not by_object[problem.number - number_around]
     ]
     return CheckFindings(
-        name_placeholders(checked, subject.documents),
+        name_placeholders(checked, [*subject.documents, *subject.patched]),
         [decision for decisions in decided for decision in decisions],
         [reading.documents[problem.number] for problem in unreadable if problem.number < number_around],
         list(problems_of_unreadable(reading.documents, unjudged)),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from analysis.configuration import ConfigurationInForce
-    from analysis.gitops import Tree
+    from analysis.gitops import Patched, Tree
     from analysis.loading import UnreadableObject
     from cluster.manifests import Document, InputProblem, Keep
     from dra.raw import Object
@@ -80,7 +80,17 @@ class ReadFiles(NamedTuple):
     others: list[InputProblem]  # texts that cannot be read and do not look like manifests
     made: tuple[Object, ...] = ()  # what generators and charts among the documents make
     tree: Tree | None = None  # of `everything`
+    patched: tuple[Patched, ...] = ()  # the objects whose requests patches change
     is_whole_tree: bool = False  # whether the input is a whole Git repository, or a folder outside of any
+
+    @property
+    def built(self) -> list[Document]:
+        """The manifests as builds make them: with the requests that patches add."""
+        replaced = {
+            self.everything[part.number].index for part in self.patched if not (part.is_new or part.is_also_bare)
+        }
+        unchanged = [document for document in self.documents if document.index not in replaced]
+        return [*unchanged, *[part.document for part in self.patched]]
 
 
 def read_files(
@@ -97,6 +107,8 @@ def read_files(
     """
     from analysis.configuration import configuration_in_force
     from analysis.gitops import NAMES, Tree, made_objects
+    from analysis.requesting import with_other_requests
+    from webhook.state import State
 
     inventory_documents = []
     if files.inventory:
@@ -117,19 +129,31 @@ def read_files(
     ]
     report_problems(unreadable, are_all=not read)
     others = [problem for problem in problems_ if problem not in unreadable]
-    tree = Tree(read, absolute, repository_root)
+    tree = Tree(read, absolute, repository_root, others)
     if tree.is_too_large:
         warn("kustomizations include each other too often: only the first builds of the tree were followed")
     documents, skipped = manifests_among(read, others, files, tree)
     if not documents and not skipped and not unread():
         warn("the input holds no objects")
     in_force = configuration_in_force(given, documents, inventory_documents, judged=judged)
-    with_keys = [skip.with_first_key(in_force.configuration) for skip in skipped]
+    # With -k, the built objects are read.
+    parts = [] if files.kustomizations else tree.patched
+    read_places = {
+        part.document.place_of(pointer)[:2]
+        for part in parts
+        for overlay in part.document.patches
+        for pointer in overlay.pointers
+        if overlay.is_patch and "~1" in pointer.rpartition("/")[2]
+    }
+    with_keys = [skip.with_first_key(in_force.configuration, read_places) for skip in skipped]
+    patched = tuple(with_other_requests(parts, read, State(configuration=in_force.configuration)))
     is_whole_tree = any(repository_of(folder) == folder for folder in map(Path.absolute, map(Path, folders)))
     manifests = {document.index: document for document in documents}
     everything = [manifests.get(document.index, document) for document in read]
     made = tuple(made_objects(everything, tree))
-    return ReadFiles(documents, with_keys, inventory_documents, in_force, everything, others, made, tree, is_whole_tree)
+    return ReadFiles(
+        documents, with_keys, inventory_documents, in_force, everything, others, made, tree, patched, is_whole_tree
+    )
 
 
 def read_input_files(files: InputFiles, keep: Keep | None = None) -> list[Document]:
@@ -151,16 +175,17 @@ class SkippedText(NamedTuple):
     text: bytes = b""
     first_line: int = 0
 
-    def with_first_key(self, configuration: Configuration) -> SkippedFile:
-        """Add the first key with which the text requests devices, and its line."""
+    def with_first_key(self, configuration: Configuration, read: Collection[tuple[str, int]] = ()) -> SkippedFile:
+        """Add the first key with which the text requests devices, and its line; those of the places `read` are in objects."""
         from webhook.unknown import amounts_in
 
         text = self.text.decode(errors="replace")
         builder = _BUILDER.search(text) if self.skipped.reason == "template" else None
         skipped = self.skipped._replace(makes=builder[1] if builder else "")
         for key, start in amounts_in(text):
-            if configuration.resource(key):
-                return skipped._replace(key=key, line=self.first_line + text.count("\n", 0, start))
+            line = self.first_line + text.count("\n", 0, start)
+            if configuration.resource(key) and (skipped.file, line) not in read:
+                return skipped._replace(key=key, line=line)
         return skipped
 
 

@@ -53,7 +53,7 @@ def read_dump(
     input_files = read_files(files, keep=without_bookkeeping if pods else Trimmer().trim, given=given, judged=judged)
     warn_of_skipped(input_files.skipped)
     warn_of_misspelt(input_files.documents)
-    documents = [*input_files.inventory, *input_files.documents]
+    documents = [*input_files.inventory, *input_files.built]
     objects = [document.placed for document in documents]
     reading = reading_of(
         map(GeneratedNames().name, objects) if pods else objects,

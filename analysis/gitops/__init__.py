@@ -4,6 +4,7 @@ from analysis.gitops.argo_values import parsed, with_values
 from analysis.gitops.kustomizations import FOLDERS, NAMES, PATCHES, files_of, is_kustomization
 from analysis.gitops.made import Release, made_objects, releases
 from analysis.gitops.mistakes import claims_in_values, mistakes
+from analysis.gitops.patches import Patched
 from analysis.gitops.sources import FLUX, dependencies, place_of, sources_of
 from analysis.gitops.tree import Tree
 from analysis.gitops.values_files import ValuesFile
@@ -14,6 +15,7 @@ __all__ = [
     "FOLDERS",
     "NAMES",
     "PATCHES",
+    "Patched",
     "Release",
     "Tree",
     "ValuesFile",

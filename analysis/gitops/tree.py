@@ -7,18 +7,23 @@ from functools import cached_property
 from posixpath import commonpath, dirname, join, normpath
 from typing import TYPE_CHECKING
 
-from analysis.gitops.argo_values import merged, parsed
-from analysis.gitops.kustomizations import FOLDERS, PATCHES, files_of, is_kustomization
+from analysis.gitops.argo_values import merged
+from analysis.gitops.kustomizations import FOLDERS, files_of, is_kustomization
+from analysis.gitops.patches import patched, patches_of
 from analysis.gitops.sources import APPLICATION, APPLICATION_SET, FLUX, sources_of
+from cluster.manifests import document_of, value_of
 from cluster.resources import resource_of
-from dra.raw import inside, items, strings, text
+from dra.raw import inside, strings, text
 from webhook.translate import group_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+    from typing import Any
 
+    from analysis.gitops.patches import Patched
     from analysis.gitops.sources import Source
-    from cluster.manifests import Document
+    from cluster.manifests import Document, InputProblem
     from dra.raw import Object
 
 _BUILDERS = (FLUX, APPLICATION, APPLICATION_SET)
@@ -33,9 +38,13 @@ class Tree:
     """The folders of a tree, with the namespaces that are set for each document."""
 
     def __init__(
-        self, documents: Sequence[Document], absolute: Callable[[str], str], repository: Callable[[str], str]
+        self,
+        documents: Sequence[Document],
+        absolute: Callable[[str], str],
+        repository: Callable[[str], str],
+        others: Sequence[InputProblem] = (),
     ) -> None:
-        """Visit the folders of these documents.
+        """Visit the folders of these documents; `others` are texts that are no objects, such as lists of operations of patches.
 
         `absolute` returns the absolute path of a file, and `repository` the root of the repository of an absolute folder; "" if it has none.
         """
@@ -72,10 +81,12 @@ class Tree:
         self._entries: dict[str, tuple[str, ...]] = {}  # what a kustomization includes, by its folder
         self._visited: dict[tuple[str, str, str, bool], set[int]] = {}
         self._visits = 0
+        self._others = {absolute(other.file): other for other in others}
         self._patches: defaultdict[tuple[tuple[str, str], str], list[Object]] = defaultdict(list)
         for kustomization in self._kustomizations.values() if self._builders else ():
-            for patch in self._patches_of(kustomization):
-                self._patches[group_kind(patch), _name(patch)].append(patch)
+            for patch in patches_of(kustomization, self):
+                if isinstance(patch.content, dict):
+                    self._patches[group_kind(patch.content), _name(patch.content)].append(patch.content)
         self._visit_all()
 
     @property
@@ -130,12 +141,46 @@ class Tree:
         yield obj
         yield from (merged(obj, patch) for patch in self._patches.get((group_kind(obj), _name(obj)), ()))
 
-    def _patches_of(self, kustomization: Document) -> Iterator[Object]:
-        """Yield the patches of a kustomization that are written like their objects."""
-        for path in files_of(kustomization, PATCHES):
-            yield from (self._documents[number].object for number in self._numbers.get(self.absolute(path), ()))
-        for entry in items(kustomization.object, "patches"):
-            yield parsed(text(entry.get("patch")))
+    def patch_files(self, document: Document, file: str) -> Iterator[tuple[Document, str, Any]]:
+        """Yield the patches in a file that a document names, each with its pointer."""
+        path = self.absolute(normpath(join(dirname(document.file), file)))
+        for number in self._numbers.get(path, ()):
+            yield self._documents[number], "", self._documents[number].object
+        if other := self._others.get(path):
+            yield document_of(other), "", value_of(other.text.decode(errors="replace"))
+
+    @cached_property
+    def patched(self) -> tuple[Patched, ...]:
+        """The objects as builds make them with patches."""
+        return tuple(patched(self._documents, self))
+
+    @property
+    def builds(self) -> Iterator[AbstractSet[int]]:
+        """The numbers of the documents of each build, with those of its kustomizations, or of the object of Flux or Argo CD."""
+        yield from self._visited.values()
+        yield from ({number, *built} for number, built in self._built.items())
+
+    def scope_of(self, number: int) -> AbstractSet[int]:
+        """Return the numbers of the documents that the patches of a kustomization, or of an object of Flux or Argo CD, may change."""
+        folder = dirname(self.absolute(self._documents[number].file))
+        if self._positions.get(folder) != number:
+            return self.built_by(number)
+        # A component changes what the kustomizations build that include it.
+        makers = [folder]
+        if self._documents[number].object.get("kind") == "Component":
+            makers = [
+                other
+                for other, kustomization in self._kustomizations.items()
+                if folder in map(self.absolute, files_of(kustomization, ["components"]))
+            ]
+        waiting, seen, scope = makers, set[str](), set[int]()
+        while waiting:
+            path = waiting.pop()
+            if path not in seen:
+                seen.add(path)
+                scope.update(self._numbers.get(path, ()), [self._positions[path]] if path in self._positions else ())
+                waiting += self._entries.get(path, ())
+        return scope
 
     def _sources(self, number: int, obj: Object) -> Iterator[Source]:
         document = self._documents[number]

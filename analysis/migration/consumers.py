@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from analysis.claim_names import TemplateNames, with_plain_names
-from analysis.gitops import PATCHES, files_of, is_kustomization, parsed, releases
+from analysis.gitops import parsed, releases
 from analysis.migration.kustomizations import ClaimFiles
 from analysis.migration.lenses import CHARTS, pod_at, put
 from analysis.migration.pull_request import Edit, Step
@@ -33,12 +33,13 @@ from analysis.migration.values_files import ReleasesOfFiles, name_of_release
 from analysis.requesting import classes_in
 from cluster.manifests import CannotEdit, edit
 from cluster.patch import apply_json_patch
-from dra.raw import Object, inside, mapping, members, text
+from dra.pointer import split
+from dra.raw import Object, inside, mapping, text
 from webhook.admission import decide_object
 from webhook.translate import name_of, namespace_of, paths, resolve_pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from analysis.gitops import Release, Tree
     from analysis.migration.plan import Consumer, MigrationPlan, SharingDecision
@@ -73,14 +74,6 @@ class _Moved(NamedTuple):
     named: tuple[Object, ...]
 
 
-class _KeyPatch(NamedTuple):
-    """A patch of a kustomization, with the name of the object that it changes."""
-
-    file: str
-    target: str
-    text: str
-
-
 class _Switch:
     """Collects the edits of consumers."""
 
@@ -101,7 +94,6 @@ class _Switch:
         self._templates: list[tuple[int, Object]] = []  # with the numbers of the documents that need them
         self._names = TemplateNames(map(_as_placed, documents), is_one_build=True)
         self._claims = NamedClaims(documents)
-        self._patches = tuple(_patches(documents, tree))
         self._edits: dict[int, Object] = {}
         self._unmoved: dict[Consumer, str] = {}
         self._moved: list[Consumer] = []
@@ -167,10 +159,11 @@ class _Switch:
 
     def _confirm_unpatched(self, number: int, release: Release | None, edited: Sequence[Consumer]) -> None:
         """Raise an error if a patch of a kustomization would bring a key back."""
-        name = release.name if release else text(inside(self._documents[number].object, "metadata").get("name"))
-        for patch in self._patches:
-            if patch.target == name and any(consumer.key in patch.text for consumer in edited):
-                raise CannotEdit(f"the patch in {patch.file} has the key, too")
+        numbers = {number, release.number if release else number}
+        for part in [part for part in self._tree.patched if part.number in numbers]:
+            for overlay in [overlay for overlay in part.document.patches if overlay.is_patch]:
+                if any(split(pointer)[-1:] == [consumer.key] for consumer in edited for pointer in overlay.pointers):
+                    raise CannotEdit(f"the patch in {overlay.document.file} has the key, too")
 
     def _pod_templates(self, number: int, edited: Sequence[Consumer], consumers: Sequence[Consumer]) -> _Moved:
         """Return a workload with claims."""
@@ -234,20 +227,6 @@ class _Switch:
         if self._tree.replaces_namespace(number):
             raise CannotEdit(f"its claims belong into namespace {namespace}, and its build sets another one")
         return namespace
-
-
-def _patches(documents: Sequence[Document], tree: Tree) -> Iterator[_KeyPatch]:
-    """Yield the patches of the kustomizations of a tree."""
-    kustomizations = list(filter(is_kustomization, documents))
-    files = {tree.absolute(path) for kustomization in kustomizations for path in files_of(kustomization, PATCHES)}
-    for document in documents if files else ():
-        if tree.absolute(document.file) in files:
-            yield _KeyPatch(document.file, text(inside(document.object, "metadata").get("name")), document.text)
-    for kustomization in kustomizations:
-        for entry in [entry for field in PATCHES for entry in members(kustomization.object.get(field))]:
-            content = text(mapping(entry).get("patch")) or text(entry)
-            target = inside(entry, "target") or inside(parsed(content), "metadata")
-            yield _KeyPatch(kustomization.file, text(target.get("name")), content)
 
 
 def _values_at(obj: Object, pointer: str) -> Object:

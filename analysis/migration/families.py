@@ -15,7 +15,7 @@ from dra.raw import inside, text
 from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from analysis.gitops import Release
     from analysis.migration.charts import DriverChart
@@ -36,13 +36,8 @@ _NVIDIA: Final = "gpu.nvidia.com"
 _UNSERVED: Final = {(_NVIDIA, name): "never" for name in ("jetson", "tegra", "l4t-")} | {(_NVIDIA, "gb10"): "0.4"}
 
 
-def families(
-    read: ReadTree, drivers_of: Callable[[Iterable[str]], frozenset[str]], in_texts: Mapping[str, str]
-) -> Iterator[Family]:
-    """Yield the families of a tree.
-
-    `drivers_of` returns the drivers of DeviceClasses. `in_texts` has by driver a place that may request its devices, and is not read as an object.
-    """
+def families(read: ReadTree, drivers_of: Callable[[Iterable[str]], frozenset[str]]) -> Iterator[Family]:
+    """Yield the families of a tree; `drivers_of` returns the drivers of DeviceClasses."""
     keys: dict[str, dict[str, set[str]]] = {}  # classes by driver and key
     for request in read.requests:
         for device_class in request.classes:
@@ -54,7 +49,7 @@ def families(
         sharing = sharing_of(driver, of_driver, read)
         installed = release_of(driver, read.releases)
         first_step = first_step_of(driver, sharing, read, installed)
-        reasons = tuple(_reasons_to_stay(driver, sharing, first_step, read, in_texts.get(driver, "")))
+        reasons = tuple(_reasons_to_stay(driver, sharing, first_step, read))
         yield Family(
             driver=driver,
             decision="stay" if reasons else "move",
@@ -73,7 +68,7 @@ def families(
 
 
 def _reasons_to_stay(
-    driver: str, sharing: DeviceSharing | None, first_step: FirstStep | None, read: ReadTree, in_text: str
+    driver: str, sharing: DeviceSharing | None, first_step: FirstStep | None, read: ReadTree
 ) -> Iterator[str]:
     """Yield why the plugin of a driver should stay for now: consumers that would lose their devices, and what the driver needs."""
     requests = [request for request in read.requests if driver in request.consumer.drivers]
@@ -98,8 +93,6 @@ def _reasons_to_stay(
         objects = list(dict.fromkeys(consumer.object for consumer in consumers if consumer.verdict == verdict))
         if objects:
             yield f"{count_of(len(objects), 'consumer')} would lose {'its' if len(objects) == 1 else 'their'} devices, because {what} the request: {list_first(objects, _NAMED)}"
-    if in_text:
-        yield f"{in_text}, in a patch that is not read as an object"
     if not requests:
         yield "no object of the tree uses its devices, so the tree does not show what would lose them"
     if sharing is None:

@@ -64,6 +64,9 @@ def make_plan(
         if of_number := [*reader.requests_in(documents[number], by_number.get(number), values.get(number))]:
             requests += of_number
             requesting.append(documents[number])
+    parts = [part for part in tree.patched if reached.issuperset(part.by)]
+    for part in parts:
+        requests += reader.requests_in(part.document, by_number.get(part.number), values.get(part.number))
     in_files = ReleasesOfFiles(documents, all_releases)
     requests += in_files.requests(reader.requests_in)
     moving = {plugin.runner.driver for plugin in plugins}.union(
@@ -76,6 +79,8 @@ def make_plan(
     for number in included:
         if number not in known:
             uses += reader.indirect_uses(documents[number], by_number.get(number))
+    for part in [part for part in parts if part.number not in known]:
+        uses += reader.indirect_uses(part.document, by_number.get(part.number))
     uses += in_files.requests(reader.indirect_uses, without=known)
     requests += [use for use in uses if moving.intersection(use.consumer.drivers) or use.consumer.verdict == "cannot"]
     fleet = fleet_of(nodes, reader, state)
@@ -85,7 +90,7 @@ def make_plan(
     classes = [obj for number in included if (obj := documents[number].object).get("kind") == "DeviceClass"]
     named_classes = {text(inside(obj, "spec").get("extendedResourceName")) for obj in classes}
     read = ReadTree(documents, requests, all_releases, plugins, platform, fleet, state, named_classes)
-    of_drivers = tuple(families(read, reader.drivers_of, reader.in_patches(skipped)))
+    of_drivers = tuple(families(read, reader.drivers_of))
     follow = (
         *followers(documents, included, tree, all_releases, plugins, labels=platform.labels),
         *[exporter.follower for exporter in found_exporters if exporter.driver in moving],

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from analysis.gitops import Release
     from analysis.migration.plan import Verdict
-    from analysis.skipped import SkippedFile
     from cluster.manifests import Document
     from webhook.state import State
     from webhook.translate import PodVerdict
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 _WITHOUT_REQUEST: Final = (
     "no request: its pods can use every GPU of their node, also one that a claim gives to another pod; add a claim"
 )
+_PATCH: Final = "a patch adds it: write the claims into the patch"
 _CONTAINER: Final = "app"  # of a pod that is made from the limits of a container
 _TEMPLATE: Final = ("template.openshift.io", "Template")
 _NVIDIA: Final = "nvidia"  # the dialect
@@ -113,14 +113,6 @@ class RequestReader:
         """Return the drivers of these DeviceClasses."""
         return frozenset(self._drivers.get(name, name) for name in classes)
 
-    def in_patches(self, skipped: Iterable[SkippedFile]) -> dict[str, str]:
-        """Return by driver the first place with one of its keys in a patch, which a build may add to an object."""
-        places: dict[str, str] = {}
-        for skip in skipped:
-            for driver in self.drivers_of(self.classes_of(skip.key)) if skip.key and skip.reason == "patch" else ():
-                places.setdefault(driver, f"{skip.file}:{skip.line} requests {skip.key}")
-        return places
-
     def requests_in(
         self, document: Document, release: Release | None, values: Mapping[str, str] | None = None
     ) -> Iterator[Request]:
@@ -133,6 +125,8 @@ class RequestReader:
         for decision in decide_object(obj, self._state).decisions:
             if not decision.dialect or not decides_outcome(decision) or not _is_accelerator(decision.key):
                 continue
+            if document.patches and not document.is_patched(decision.pointer):
+                continue  # the object of the file has this request
             pointer, amount = decision.pointer, decision.amount
             limits = mapping(resolve_pointer(obj, pointer.rpartition("/")[0]))
             made, later, at = obj, of_templates, decision.place
@@ -146,6 +140,8 @@ class RequestReader:
             place = _place_in(written, pointer, values or {})
             if find_placeholder(amount):
                 verdict, why = "by hand", f"no file of the tree has the value of {amount}"
+            elif verdict == "edit" and document.patches:
+                verdict, why = "by hand", _PATCH
             elif verdict == "edit" and (by_hand := _why_by_hand(obj, release, place, decision.key)):
                 verdict, why = "by hand", by_hand
             elif verdict == "edit" and (variable := _variable_at(written, place)):
@@ -158,7 +154,7 @@ class RequestReader:
                 classes = frozenset()
             consumer = Consumer(
                 object=name_of(obj),
-                file=document.file,
+                file=document.place_of(place)[0],
                 line=document.line_of(place),
                 place=place,
                 key=decision.key,
@@ -187,9 +183,10 @@ class RequestReader:
         obj = document.placed
         switch = release and release.chart in CHARTS and CHARTS[release.chart].switch
         for use in (*indirect_uses(document, self._state), *(switch.uses_in(obj) if switch else ())):
-            if not _is_accelerator(use.key):
+            if not _is_accelerator(use.key) or (document.patches and not document.is_patched(use.pointer)):
                 continue
             why = _why_by_hand(obj, release, use.pointer, use.key) if use.is_requested else _WITHOUT_REQUEST
+            why = why or (_PATCH if document.patches else "")
             verdict: Verdict = "by hand" if why else "edit"
             if use.is_requested and "/" in use.key:
                 later = decide_object(_pod_with({use.key: "1"}, namespace_of(obj)), self._moved)
@@ -197,7 +194,7 @@ class RequestReader:
                 verdict, why = keeps if keeps[0] == "cannot" else (verdict, why)
             consumer = Consumer(
                 object=name_of(obj),
-                file=document.file,
+                file=document.place_of(use.pointer)[0],
                 line=document.line_of(use.pointer),
                 place=use.pointer,
                 key=use.key,

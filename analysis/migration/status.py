@@ -13,7 +13,7 @@ from analysis.report import Report, Rows
 from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from analysis.gitops import Release
     from analysis.migration.accept import Acceptance, Check
@@ -47,20 +47,19 @@ def status_of(
     releases: Collection[Release],
     branch: str,
     nodes: Sequence[MoveProgress],
-    in_patches: Mapping[str, str],
 ) -> MigrationStatus:
     """Return how far a move is, with the progress of its nodes.
 
-    `branch` is a branch that is not merged, or ""; `in_patches` is that of the tree's `RequestReader`.
+    `branch` is a branch that is not merged, or "".
     """
     installed = {driver for driver in DRIVERS if release_of(driver, releases) is not None}
     of_plan = {family.driver for family in plan.families}
-    drivers = sorted(of_plan | installed | in_patches.keys() | {entry.driver for entry in nodes})
+    drivers = sorted(of_plan | installed | {entry.driver for entry in nodes})
     progress = []
     for driver in drivers:
         of_driver = [entry for entry in nodes if entry.driver == driver]
         family = next((family for family in plan.families if family.driver == driver), None)
-        left = [*([in_patches[driver]] if driver in in_patches else []), *(plan.left_of(family) if family else ())]
+        left = [*plan.left_of(family)] if family else []
         state, what = _in_tree(left, family, branch, of_driver, is_installed=driver in installed)
         progress += [MoveProgress(driver=driver, state=state, next=what), *of_driver]
     return MigrationStatus(done=all(entry.state in _FINAL for entry in progress), progress=tuple(progress))

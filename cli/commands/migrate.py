@@ -217,7 +217,7 @@ def _status(*, branch: str, accepted: tuple[str, ...], kubeconfig: str, context:
     """
     from analysis.gitops import releases
     from analysis.loading import Needs
-    from analysis.migration import RequestReader, status
+    from analysis.migration import status
     from cli.accept import KINDS, PAGE, read_acceptance
     from cli.branch import unmerged_branch
     from cli.loading import read_live
@@ -229,8 +229,7 @@ def _status(*, branch: str, accepted: tuple[str, ...], kubeconfig: str, context:
         reading = read_live(kubeconfig, context, Needs(KINDS, PAGE), given=given_configuration(read["config"]))
     nodes = [*status.node_progress(reading.stock, reading.state, [read_acceptance(file) for file in accepted])]
     built = [release for release in releases(files.everything, files.tree) if release.number in files.tree.reached]
-    in_patches = RequestReader(reading.state).in_patches(files.skipped)
-    answer = status.status_of(plan, built, unmerged_branch(read["tree"], branch), nodes, in_patches)
+    answer = status.status_of(plan, built, unmerged_branch(read["tree"], branch), nodes)
     write(output, lambda: status.report(answer), lambda: builtins(answer))
     return Exit.FINE if answer.done else Exit.REFUSED
 

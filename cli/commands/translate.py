@@ -111,9 +111,13 @@ def command(
 
 def _documents_of(files: ReadFiles, paths: Collection[str], shown: str, *, is_edited: bool) -> Sequence[Document]:
     """Return the documents to translate, and warn of those that are skipped."""
+    from analysis.skipped import SkippedFile
     from cli.files import warn_of_skipped
 
     documents, skipped = files.documents, list(files.skipped)
+    if not is_edited and shown != "diff":
+        parts = [part for part in files.patched if part.key]
+        skipped += [SkippedFile(*part.document.place_of(part.pointer)[:2], "", part.key) for part in parts]
     if shown in _FORMS_OF_ALL_OBJECTS and not is_edited:
         documents = files.everything
         # A file of another program is an error if it was named, and skipped if it is in a folder.

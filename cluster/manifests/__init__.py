@@ -7,10 +7,13 @@ from cluster.manifests.documents import (
     InputProblem,
     Keep,
     ManifestError,
+    Overlay,
+    document_of,
     dump,
     parse,
     read,
     read_leniently,
+    value_of,
 )
 from cluster.manifests.places import LeadsOut, UnreadFile, bounds, opened_folder, settled, walk
 from cluster.manifests.templates import chart_of, is_named_template, is_named_test, is_of_chart
@@ -24,9 +27,11 @@ __all__ = [
     "Keep",
     "LeadsOut",
     "ManifestError",
+    "Overlay",
     "UnreadFile",
     "bounds",
     "chart_of",
+    "document_of",
     "dump",
     "edit",
     "is_named_template",
@@ -38,5 +43,6 @@ __all__ = [
     "read_leniently",
     "settled",
     "unfold",
+    "value_of",
     "walk",
 ]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from cluster.manifests import json_reader as jsontext
 from cluster.manifests import yaml_reader as yamltext
@@ -31,7 +31,7 @@ from cluster.manifests.yaml_reader import DepthError, YamlError
 from cluster.manifests.yaml_writer import dump as _dump
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
 # A snapshot of thousands of nodes has tens of MiB.
@@ -201,6 +201,14 @@ class _DocumentText:
         return tuple((name, self.first_line) for name in jsontext.duplicates(self.data))
 
 
+class Overlay(NamedTuple):
+    """A text that has parts of an object that is made from several: by pointers in the object, the pointers in the text."""
+
+    document: Document
+    pointers: Mapping[str, str]
+    is_patch: bool = True
+
+
 @dataclass(frozen=True)
 class Document:
     """One object and its place. `index` counts all objects of one reading."""
@@ -213,6 +221,8 @@ class Document:
     # What kustomize, Flux and Argo CD change (`analysis.gitops`): the namespace, and values in a text, which are parsed.
     namespace: str = field(default="", repr=False)
     with_values: dict[str, Any] | None = field(default=None, repr=False)
+    # Of an object that kustomize makes: the file that it is in, if any, and the patches.
+    patches: tuple[Overlay, ...] = field(default=(), repr=False)
 
     @property
     def line(self) -> int:
@@ -240,6 +250,8 @@ class Document:
     @property
     def origin(self) -> tuple[str, int]:
         """The file and line at which the document's text begins, as in `place_of` but available without parsing."""
+        if self.patches:
+            return self.patches[-1].document.origin
         source = self._text.source if self.file == "-" or self._text.home else ""
         return (source, 1) if source else (self.file, self.first_line)
 
@@ -263,7 +275,7 @@ class Document:
     @property
     def text(self) -> str:
         """The text of the document; for an item of a List, and if the text is not kept, the object as JSON."""
-        data = b"" if self._inside else self._text.data
+        data = b"" if self._inside or self.patches else self._text.data
         return data.decode() if data else json.dumps(self.object)
 
     def is_text(self, text: str) -> bool:
@@ -272,8 +284,24 @@ class Document:
 
     def place_of(self, pointer: str) -> tuple[str, int, int]:
         """File, line and column of a pointer; for a rendered object, in the source file."""
+        document, at = self.written_at(pointer)
+        if document is not self:
+            return document.place_of(at)
         source = self._text.source if self.file == "-" or self._text.home else ""
         return (source, 1, 1) if source else (self.file, *self.position_of(pointer))
+
+    def written_at(self, pointer: str) -> tuple[Document, str]:
+        """Return the text that has a part of the object, and the pointer in it: that of the last patch, or of the object."""
+        of_part = (
+            (overlay.document, overlay.pointers[pointer])
+            for overlay in reversed(self.patches)
+            if pointer in overlay.pointers
+        )
+        return next(of_part, (replace(self, patches=()), pointer) if self.patches else (self, pointer))
+
+    def is_patched(self, pointer: str) -> bool:
+        """Return whether a part of the object stands in a patch."""
+        return any(overlay.is_patch and pointer in overlay.pointers for overlay in self.patches)
 
     def line_of(self, pointer: str) -> int:
         """Return the line of a JSON pointer into the object, or of its nearest written parent."""
@@ -281,6 +309,9 @@ class Document:
 
     def position_of(self, pointer: str) -> tuple[int, int]:
         """Return line and column of a JSON pointer into the object, or of its nearest written parent. A text in the object may be YAML, too."""
+        document, written = self.written_at(pointer)
+        if document is not self:
+            return document.position_of(written)
         whole_pointer = self._inside + pointer
         parent = _nearest(whole_pointer, self._text.positions) if whole_pointer else ""
         if not parent:
@@ -384,6 +415,19 @@ def read_leniently(
             )
             break
     return documents, problems
+
+
+def value_of(text: str) -> Any:
+    """Return the value of the first document in a text of YAML; None if it cannot be read."""
+    try:
+        return yamltext.load(text.encode())[0]
+    except YamlError:
+        return None
+
+
+def document_of(problem: InputProblem) -> Document:
+    """Return a text that is no object, such as a list of operations, as a document without an object."""
+    return Document({}, problem.file, -1, _DocumentText(problem.text, problem.first_line, ()))
 
 
 def parse(data: bytes | str, file: str = "-") -> list[Document]:

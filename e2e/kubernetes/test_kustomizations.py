@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from analysis.gitops import Tree
 from cluster import manifests
 from e2e.build import program
 from tests.cli.running import run
@@ -47,6 +48,25 @@ def built(folder):
     done = subprocess.run([program("kubectl"), "kustomize", folder], capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.decode()
+
+
+def requests_of(objects):
+    """Return the keys and amounts that the pod templates of objects request."""
+    templates = [obj["spec"]["template"]["spec"] for obj in objects if "template" in (obj.get("spec") or {})]
+    limits = [part["resources"]["limits"] for spec in templates for part in spec["containers"]]
+    return sorted((key, str(amount)) for of_one in limits for key, amount in of_one.items() if "/" in key)
+
+
+@pytest.mark.parametrize("name", [name for name in TREES if "patch" in name or "component" in name])
+def test_patches_change_requests_as_kustomize_does(name, tmp_path, monkeypatch):
+    written(TREES[name], tmp_path)
+    monkeypatch.chdir(tmp_path)
+    documents, others = manifests.read_leniently(["."])
+    made = [part.document.object for part in Tree(documents, lambda file: f"/{file}", lambda _: "", others).patched]
+    is_of_flux = (tmp_path / "flux.yaml").exists()  # its patches are not in the build of the folder
+    built_objects = [document.object for document in manifests.parse(built(tmp_path / "prod"))]
+    assert is_of_flux or requests_of(made) == requests_of(built_objects)
+    assert made, "the patches select an object"
 
 
 def number_claims(value):

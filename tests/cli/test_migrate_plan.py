@@ -226,7 +226,7 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: a, 
         ({"talconfig.yaml": "kubernetesVersion: v1.33.4\n"}, "Kubernetes 1.33.4 (talconfig.yaml:1) has no claims"),
         (
             {"apps/plex/kustomization.yaml": "resources: [release.yaml, repository.yaml]\npatches: [{path: more.yaml, target: {kind: HelmRelease}}]\n", "apps/plex/more.yaml": PATCH},
-            "apps/plex/more.yaml:3 requests gpu.intel.com/i915, in a patch",
+            "1 consumer would lose its devices, because a person has to edit the request: HelmRelease/media/plex",
         ),
         (dict.fromkeys(app("plex", "media"), "# nothing\n"), "no object of the tree uses its devices"),
     ],

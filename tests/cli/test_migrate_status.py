@@ -112,7 +112,7 @@ def test_a_file_that_is_no_acceptance_is_an_error():
 
 @pytest.mark.usefixtures("home")
 def test_a_request_in_a_patch_is_neither_nothing_to_move_nor_done():
-    """The build adds the request to an object, and is not made."""
+    """The build adds the request to an object."""
     write(
         {
             "base/kustomization.yaml": "resources: [pod.yaml]\n",
@@ -123,5 +123,5 @@ def test_a_request_in_a_patch_is_neither_nothing_to_move_nor_done():
         }
     )
     commit()
-    assert "unknown: 1 skipped place" in run("migrate", "plan", "-o", "text").stdout
+    assert "Would lose devices: Pod/default/p (gpu.intel.com/i915)" in run("migrate", "plan", "-o", "text").stdout
     assert status() == (1, {"": "plan"})

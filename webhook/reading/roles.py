@@ -95,9 +95,13 @@ _KINDS: Final[dict[tuple[str, ...], Place]] = {
     **dict.fromkeys(COPIES, _REPEATS),
     **{tuple(full_kind.split("/")): place for place, kinds in _ROWS for full_kind in kinds.split()},
 }
-# By group: members that only repeat what is requested: the objects and results that a test expects, and what MCAD counts of a template.
+# By group: members that only repeat what is requested: the objects and results that a test expects, what MCAD counts of a template, and
+# patches, which are read with the object that they change (`analysis.gitops.patches`).
 _MEMBERS: Final[dict[str, dict[str, Place]]] = {
     "chainsaw.kyverno.io": dict.fromkeys(("assert", "error", "check", "expect"), _REPEATS),
+    "kustomize.toolkit.fluxcd.io": dict.fromkeys(("patches", "patchesStrategicMerge", "patchesJson6902"), _REPEATS),
+    "helm.toolkit.fluxcd.io": {"postRenderers": _REPEATS},
+    "argoproj.io": {"kustomize": _REPEATS},
     # project-codeflare/multi-cluster-app-dispatcher d47de4a43
     "workload.codeflare.dev": {"custompodresources": _REPEATS._replace(versions=("v1beta1",))},
 }
