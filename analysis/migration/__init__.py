@@ -5,12 +5,10 @@ from analysis.migration.chart_versions import newest
 from analysis.migration.plan import MigrationPlan
 from analysis.migration.planning import make_plan
 from analysis.migration.pull_request import NewFile, Step, StepName
-from analysis.migration.requests import RequestReader
 
 __all__ = [
     "MigrationPlan",
     "NewFile",
-    "RequestReader",
     "Step",
     "StepName",
     "accept",
