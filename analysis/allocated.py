@@ -13,7 +13,7 @@ from analysis.errors import Broken
 from analysis.report import Report, Rows, Screen
 from dra import step_limits
 from dra.budget import Budget
-from dra.texts import list_first
+from dra.texts import count_of, list_first
 from dra.wire import builtins
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def report(allocated: ClaimsOnNodes) -> Report:
     """List the feasible nodes, best first, then groups of the other nodes, those nearest to feasible first."""
     answers = allocated.answers
     fits = sum(answer.feasible for answer in answers.values())
-    parts: list[Part] = [f"{fits} of {len(answers)} nodes can serve this"]
+    parts: list[Part] = []
     fitting = sorted(
         (node for node in answers if answers[node].feasible), key=lambda node: -allocated.scores.get(node, 0.0)
     )
@@ -125,7 +125,7 @@ def report(allocated: ClaimsOnNodes) -> Report:
         first, *others = group.nodes
         equal_nodes = f" (and {len(others)} like it: {list_first(others, _NAMED)})" if others else ""
         parts += _reasons(f"{first}: {group.answer.verdict}{equal_nodes}", group.answer, allocated.hints.get(first, ()))
-    return Report("Claims on nodes", parts)
+    return Report("Claims on nodes", parts, f"{fits} of {count_of(len(answers), 'node')} can serve this")
 
 
 def _reasons(title: str, answer: NodeAnswer, hints: Sequence[NearestFit]) -> Iterator[Part]:

@@ -39,8 +39,7 @@ def _text(checked: Sequence[ObjectFindings], notes: Notes) -> list[str]:
     for object_findings in checked:
         if not object_findings.findings:
             continue
-        file = object_findings.findings[0].place.file
-        lines.append(f"{object_findings.findings[0].object}{f' ({file})' if file else ''}")
+        lines.append(object_findings.findings[0].object)
         numbers_by_code = Counter(finding.code for finding in object_findings.findings)
         shown: Counter[str] = Counter()
         for finding in object_findings.findings:
@@ -50,7 +49,7 @@ def _text(checked: Sequence[ObjectFindings], notes: Notes) -> list[str]:
                 if shown[finding.code] == _SHOWN + 1:
                     lines.append(f"  ... and {hidden} more {finding.code}, which `-o json` lists")
                 continue
-            where = f" at {finding.path}" if finding.path else ""
+            where = f" at {finding.path}" if finding.path and not finding.place.file else ""
             lines.append(f"  {place_prefix(finding)}{finding.severity.value} {finding.code}{where}: {finding.message}")
             if finding.remedy:
                 lines.append(f"      {finding.remedy}")

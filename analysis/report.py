@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+# The outcomes of a pod, as signs.
+PLACED, LEFT, WAITS, REFUSED = "✓", "·", "…", "✗"
+
 
 class Marked(msgspec.Struct, frozen=True):
     """An outcome or a severity, which the dashboard shows in its colour."""

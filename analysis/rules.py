@@ -75,6 +75,6 @@ def not_checked(rules: Iterable[Rule], reading: Reading, missing: Mapping[str, s
 
 
 def table_of_not_checked(unchecked: Iterable[NotChecked]) -> Rows:
-    """Make the table of the findings that were not looked for, with the missing input."""
+    """Make the table of the codes that were not checked, with the missing input."""
     rows = [(" ".join(entry.codes), ", ".join(entry.inputs), entry.reason) for entry in unchecked]
-    return Rows(("Findings", "Input", "Missing because"), rows, "Not looked for")
+    return Rows(("Codes", "Missing input", "Reason"), rows, "Not checked")

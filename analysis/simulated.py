@@ -12,7 +12,7 @@ from analysis.errors import Broken, MissingObject
 from analysis.loading import ignored, is_pod_group
 from analysis.naming import refuse_unknown_node
 from analysis.outlook import arriving, beside
-from analysis.report import Report, Rows
+from analysis.report import LEFT, PLACED, REFUSED, WAITS, Report, Rows
 from dra.texts import count_of
 from webhook.names import API_VERSION
 from webhook.state import is_component
@@ -84,18 +84,29 @@ def refuse_unknown_nodes(names: Sequence[str], snapshot: Snapshot) -> None:
 def report(simulation: Simulation, strategy: str) -> Report:
     """Report on the simulation of a snapshot."""
     totals = simulation.totals
-    without = [(pod.pod, str(pod.reason)) for pod in simulation.pods if pod.node is None]
-    placed = [(pod.pod, pod.node, devices_of(pod)) for pod in simulation.pods if pod.node is not None]
-    parts = (
-        Rows(("Pod", "Why"), without, "Not placed"),
-        Rows(("Pod", "Node", "Devices"), placed, "Placed"),
-    )
+    rows = sorted(map(_row, simulation.pods), key=lambda row: (REFUSED, WAITS, PLACED, LEFT).index(row[0]))
     summary = (
         f"{totals.placed} of {count_of(totals.pods, 'pod')} placed ({strategy}), "
         f"{count_of(totals.devices, 'device')} allocated; "
         f"hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of the free hardware is fragmented"
     )
-    return Report("Simulation: where pods would go", parts, summary if simulation.pods else "no pending pods")
+    return Report(
+        "Simulation: where pods would go",
+        (Rows(("", "", ""), rows),),
+        summary if simulation.pods else "no pending pods",
+    )
+
+
+def _row(pod: PodOutcome) -> tuple[str, str, str | tuple[str, ...]]:
+    """Write a pod with the sign of its outcome, and its node or why it has none."""
+    if pod.node is None:
+        return (
+            REFUSED if pod.reason.code.startswith("R") else WAITS,
+            pod.pod,
+            f"because {str(pod.reason).removeprefix('refused: ')}",
+        )
+    first, *notes = devices_of(pod)
+    return PLACED if pod.devices else LEFT, pod.pod, (f"on {pod.node}: {first}", *notes)
 
 
 def devices_of(outcome: PodOutcome) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analysis.printable import printable
-from cli.output import colours, print_lines, print_to_stderr, warn
+from cli.output import colours, print_lines, print_to_stderr, warn, width
 from cli.terminal import coloured, escaped_in_json
 
 if TYPE_CHECKING:
@@ -111,19 +111,16 @@ def write(
 
 
 def print_report(report: Report) -> None:
-    """Print a report for people, with a blank line above each title. If a part has a title, the summary has a blank line above it, too."""
+    """Print a report for people: its summary, and with a blank line above each title and below the summary, its parts."""
     from cli.reports import as_text
 
-    last, has_titles = "", False
-    for title, lines in as_text(report):
-        if not any(lines):
-            continue
-        if last and (title or (has_titles and lines == (report.summary,))):
+    parts = [(title, lines) for title, lines in as_text(report, width()) if any(lines)]
+    for number, (title, lines) in enumerate(parts):
+        if number and (title or (number == 1 and report.summary)):
             print_lines([""])
         if title:
             print_lines([coloured(printable(title), "bold" if colours() else "")], styled=True)
         print_lines(lines)
-        last, has_titles = lines[-1], has_titles or bool(title)
 
 
 def _write_markdown(report: Report, unread: Sequence[tuple[str, str]]) -> None:

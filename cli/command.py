@@ -19,7 +19,7 @@ from cli import CLOSED_PIPE
 from cli.answers import OUTCOME, as_dict, errors_of, print_errors, write_json
 from cli.exits import Exit, NoCluster
 from cli.options import ALL_NAMESPACES, all_of, gather_files, option, remember
-from cli.output import COLOUR, QUIET, CommandContext, print_to_stderr
+from cli.output import COLOUR, NOTES, QUIET, CommandContext, print_lines, print_to_stderr
 from dra.texts import count_of
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> None:
         """Run the command and exit with the code that it returns."""
         json_wanted = ctx.params.get("output") == "json"
+        if "output" in ctx.params:
+            ctx.meta[NOTES] = []
         try:
             _refuse_contradictions(ctx)
             code = super().invoke(ctx)
@@ -136,6 +138,8 @@ class Command(click.Command):
             print_errors(errors)
             with suppress(OSError):  # stdout may be what failed, and that error is already printed
                 self._answer_errors(json_wanted, errors, ctx.params)  # `write_json` adds the errors of the input
+        finally:
+            print_lines(ctx.meta.pop(NOTES, ()), err=True)
         ctx.exit(Exit.FINE if code is None else code)
 
     def _answer_errors(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.configuration import ConfigurationInForce, configuration_in_force
-from cli.output import print_to_stderr, quiet, warn
+from cli.output import note, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +37,8 @@ def given_configuration(path: str | None) -> ConfigurationInForce | None:
 
 
 def report_configuration(in_force: ConfigurationInForce, mode: str | None = None) -> None:
-    """Print the source and the mode in one line on stderr, unless the default configuration and mode apply. Also warn of a problem."""
+    """Note the source and the mode in one line, unless the default configuration and mode apply. Also warn of a problem."""
     if in_force.problem:
         warn(f"{in_force.problem}, so the default configuration applies")
-    if (in_force.is_default and not mode) or quiet():
-        return
-    print_to_stderr(in_force.sentence(mode))
+    if mode or not in_force.is_default:
+        note(in_force.sentence(mode))

@@ -211,6 +211,11 @@ def mode_option() -> Decorator:
     )
 
 
+def verbose() -> Decorator:
+    """Add `-v`."""
+    return option("-v", "Also list the input that was ignored, and the checks without input.", called="--verbose")
+
+
 def listen(name: str, default: str | None, help: str) -> Decorator:  # noqa: A002  click's own word
     """Add an option for an address to listen on."""
     return click.option(name, type=AddressType(), default=default, show_default=default is not None, help=help)

@@ -19,7 +19,7 @@ from cli.terminal import colour_of_change, coloured, cut, fit, marked, wrapped
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-QUIET, COLOUR = f"{__name__}.quiet", f"{__name__}.colour"
+QUIET, COLOUR, NOTES = f"{__name__}.quiet", f"{__name__}.colour", f"{__name__}.notes"
 _PROGRESS_AFTER = 1.0  # seconds
 _PROGRESS_EVERY = 0.1  # seconds
 _NARROWEST, _WIDEST_HELP = 40, 80  # columns
@@ -111,10 +111,16 @@ def print_to_stderr(text: str) -> None:
     print_lines([text], err=True)
 
 
-def warn(text: str) -> None:
-    """Print a warning on standard error, unless --quiet."""
+def note(text: str) -> None:
+    """Print a line on standard error, unless --quiet; a command that answers prints the line below its answer."""
+    ctx = click.get_current_context(silent=True)
     if not quiet():
-        print_to_stderr(f"warning: {text}")
+        (print_to_stderr if ctx is None or NOTES not in ctx.meta else ctx.meta[NOTES].append)(text)
+
+
+def warn(text: str) -> None:
+    """Print a warning as a note."""
+    note(f"warning: {text}")
 
 
 @contextmanager

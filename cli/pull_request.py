@@ -157,7 +157,7 @@ def commit_of(step: Step, commit: str, message: str, files: StepFiles) -> StepCo
 
 def report(answer: PullRequest, first: Sequence[str], nothing: str) -> Report:
     """Make the report for people: the first lines, and the commits; `nothing` says why there is nothing to change."""
-    parts: list[ReportPart] = [Screen(first)] if first else []
+    parts: list[ReportPart] = []
     if len(answer.stays) > 1:
         parts.append(Screen(answer.stays, "The device plugin stays"))
     for commit in answer.commits:
@@ -173,16 +173,17 @@ def report(answer: PullRequest, first: Sequence[str], nothing: str) -> Report:
     of_branch = f"branch {answer.branch}, from {answer.base}"
     files = count_of(sum(len(commit.files) for commit in answer.commits), "file")
     number = count_of(len(answer.commits), "commit")
-    match answer.state:
-        case "nothing to change":
-            return Report("drawbridge migrate pr", parts, nothing)
-        case "dry run":
-            return Report("drawbridge migrate pr", parts, f"{of_branch}: would have {number} with {files}")
+    outcome = {
+        "nothing to change": nothing,
+        "dry run": f"{of_branch}: would have {number} with {files}",
+        "existed": f"{of_branch} has these commits already",
+        "created": f"{of_branch}: {number} with {files}",
+    }[answer.state]
     steps = [
         f"git log -p --reverse {answer.base}..{answer.branch}",
         f"git push -u origin {answer.branch}",
         f"open a pull request to {answer.base}; the commit `switch` has the text for it",
     ]
-    parts.append(Screen(steps, "Next"))
-    is_old = " has these commits already" if answer.state == "existed" else f": {number} with {files}"
-    return Report("drawbridge migrate pr", parts, f"{of_branch}{is_old}")
+    if answer.state in ("existed", "created"):
+        parts.append(Screen(steps, "Next"))
+    return Report("drawbridge migrate pr", parts, "\n".join([*first, outcome]))

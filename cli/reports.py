@@ -21,7 +21,8 @@ _BELOW: Final = " " * 6
 
 def as_markdown(report: Report) -> str:
     """Write Markdown for a pull request or a ticket; texts from input are escaped."""
-    parts = [f"# {inline(report.title)}", *filter(None, map(_part_as_markdown, (report.summary, *report.parts)))]
+    summary = "  \n".join(map(inline, report.summary.splitlines()))
+    parts = [f"# {inline(report.title)}", *filter(None, [summary, *map(_part_as_markdown, report.parts)])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -70,35 +71,34 @@ def inline(text: str) -> str:
     return _OPENING.sub(lambda match: f"{match[1]}{match[3] or ''}\\{match[2] or match[4]}", escaped)
 
 
-def as_text(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
-    """Write the parts for a terminal, each as its title and its lines."""
+def as_text(report: Report, columns: int | None = None) -> Iterator[tuple[str, Sequence[str]]]:
+    """Write the summary and the parts for a terminal of so many columns, each as its title and its lines."""
+    yield "", report.summary.splitlines()
     for part in report.parts:
         match part:
             case Rows():
-                yield part.title, part.lines or (_aligned(part) if part.rows else ())
+                yield part.title, part.lines or (_table(part, columns) if part.rows else ())
             case Screen():
                 yield part.title, part.lines
             case _:
                 yield "", (_text_of(part),)
-    yield "", (report.summary,)
 
 
-def _aligned(part: Rows) -> Sequence[str]:
+def _table(part: Rows, columns: int | None) -> Sequence[str]:
     """Write a table without its empty columns. The second and further texts of a cell are below the row."""
-    columns = list(zip(*part.rows, strict=True))
-    shown_columns = [index for index, column in enumerate(columns) if any(map(_first_text, column))]
-    numbers = {index for index in shown_columns if isinstance(columns[index][0], int)}
-    lines = aligned(
+    whole = list(zip(*part.rows, strict=True))
+    shown_columns = [index for index, column in enumerate(whole) if any(map(_first_text, column))]
+    head, *rows = aligned(
         [
             [part.head[index].upper() for index in shown_columns],
             *([_first_text(row[index]) for index in shown_columns] for row in part.rows),
         ],
-        {position for position, index in enumerate(shown_columns) if index in numbers},
+        {position for position, index in enumerate(shown_columns) if isinstance(whole[index][0], int)},
+        columns,
     )
-    head, *rest = lines
     lines_below = [[f"{_BELOW}{text}" for cell in row for text in _texts_of(cell)[1:] if text] for row in part.rows]
-    rows = [line for row, lines_of_row in zip(rest, lines_below, strict=True) for line in (row, *lines_of_row)]
-    return [head, *rows] if head.strip() else rows
+    lines = [line for row, below in zip(rows, lines_below, strict=True) for line in (*row, *below)]
+    return [*head, *lines] if any(map(str.strip, head)) else lines
 
 
 def _first_text(cell: Cell) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from analysis import report
 from analysis.explain import describe_requests
 from analysis.printable import printable
 from cli.terminal import coloured, wrapped
@@ -33,10 +34,10 @@ _MIN_COLUMNS = 27  # columns of a text
 class End(Enum):
     """The result for a pod, with its sign and its colour."""
 
-    PLACED = ("✓", "green")
-    LEFT = ("·", "dim")
-    WAITS = ("…", "yellow")
-    REFUSED = ("✗", "red")
+    PLACED = (report.PLACED, "green")
+    LEFT = (report.LEFT, "dim")
+    WAITS = (report.WAITS, "yellow")
+    REFUSED = (report.REFUSED, "red")
 
 
 class PodProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from analysis.printable import UNSEEN
@@ -37,19 +37,43 @@ def escaped_in_json(document: str) -> str:
     return _UNSEEN_IN_JSON.sub(lambda match: json.dumps(match.group())[1:-1], document)
 
 
-def aligned(rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> list[str]:
-    """Write the rows of a table as lines with aligned columns; the columns in `numbers` are aligned to the right.
+def aligned(rows: Sequence[Sequence[str]], numbers: Container[int] = (), columns: int | None = None) -> list[list[str]]:
+    """Write each row of a table as lines with aligned columns; the columns in `numbers` are aligned to the right.
 
-    A cell that is wider than WIDEST displaces only the cells to its right.
+    With `columns`, the widest columns are narrowed until the table fits, and their cells are wrapped; words are never broken. A cell that
+    is wider than its column displaces only the cells to its right.
     """
     widths = [min(max(map(columns_of, column)), WIDEST) for column in zip(*rows, strict=True)]
+    if columns is not None:
+        least = [
+            max(columns_of(word) for cell in column for word in (*cell.split(" "), ""))
+            for column in zip(*rows, strict=True)
+        ]
+        for _ in range(sum(widths) + 2 * len(widths) - columns):
+            slack, widest = max(
+                (width if width > word else 0, index)
+                for index, (width, word) in enumerate(zip(widths, least, strict=True))
+            )
+            widths[widest] -= slack > 0
+    return [
+        _row(
+            [list(wrapped(cell, columns and width, 0)) for cell, width in zip(row, widths, strict=True)],
+            widths,
+            numbers,
+        )
+        for row in rows
+    ]
+
+
+def _row(cells: Sequence[Sequence[str]], widths: Sequence[int], numbers: Container[int]) -> list[str]:
+    """Write the lines of the cells of one row beside each other."""
     return [
         "  "
         + "  ".join(
-            cell.rjust(width) if index in numbers else cell + " " * (width - columns_of(cell))
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+            piece.rjust(width) if index in numbers else piece + " " * (width - columns_of(piece))
+            for index, (piece, width) in enumerate(zip(pieces, widths, strict=True))
         ).rstrip()
-        for row in rows
+        for pieces in zip_longest(*cells, fillvalue="")
     ]
 
 

@@ -262,14 +262,14 @@ def _prospect(prospect: Prospect | None, reason: Reason) -> Iterator[str]:
             yield f"{' ' * (_WIDE + 2)}{line}"
     yield from _remaining_line(prospect.groups, _GROUPS, "kind", " of nodes")
     barriers = [f"{count_of(len(barrier.nodes), 'node')}: {barrier.text}" for barrier in prospect.other_reasons]
-    yield from _rows("besides", barriers, _GROUPS, "reason")
+    yield from _rows("others", barriers, _GROUPS, "reason")
     if prospect.way_out is not None:
         obstacles = [
             f"{obstacle.text}{f'; {obstacle.remedy}' if obstacle.remedy else ''}"
             for obstacle in prospect.way_out.obstacles
         ]
         yield _row("degree", prospect.way_out.degree)
-        yield from _rows("in the way", obstacles, _HOLDERS, "obstacle", " in the way")
+        yield from _rows("obstacles", obstacles, _HOLDERS, "obstacle")
 
 
 def _quota(uses: Iterable[QuotaUse]) -> Iterator[str]:

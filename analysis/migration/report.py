@@ -83,7 +83,7 @@ def report(plan: MigrationPlan) -> Report:
     parts: list[Part] = []
     if plan.families:
         in_order = [f"{number}. {task}" for number, task in enumerate(dict.fromkeys(tasks(plan)), 1)]
-        parts = [Screen(first_lines(plan)), Screen(in_order, "To do")]
+        parts = [Screen(in_order, "To do")]
     for family in plan.families:
         head = f"{family.driver}: {list_first(family.keys, _NAMED) or 'no key is requested'}"
         classes = f", DeviceClass {' or '.join(family.device_classes)}" if family.device_classes else ""
@@ -111,14 +111,15 @@ def report(plan: MigrationPlan) -> Report:
         (follower.object, CodeSpan(f"{follower.file}:{follower.line}"), follower.what)
         for follower in plan.of_moving().follow
     ]
-    parts.append(Rows(("Object", "Place", "What"), follow, "What follows"))
+    parts.append(Rows(("Object", "Place", "What"), follow, "Also to edit"))
     for title, lines in (
         ("What is lost", plan.lost),
         ("Skipped", plan.skipped),
     ):
         if lines:
             parts.append(Screen([f"- {line}" for line in lines], title))
-    return Report("drawbridge migrate plan", parts, summary(plan))
+    lines = [*(first_lines(plan) if plan.families else ()), summary(plan)]
+    return Report("drawbridge migrate plan", parts, "\n".join(lines))
 
 
 def _consumers(plan: MigrationPlan) -> Iterator[tuple[str, str, str, CodeSpan, str]]:

@@ -43,7 +43,7 @@ _SIDE_TEXTS: Final = {
     "both": "device plugin and driver",
     "plugin_without_devices": "device plugin without devices",
     "driver": "driver",
-    "neither": "neither",
+    "neither": "no driver and no device plugin",
 }
 
 
@@ -85,17 +85,17 @@ def report(overview: Overview, skipped: Sequence[SkippedFile] = (), *, whole: bo
         for name, meaning in _SIDE_TEXTS.items():
             if nodes := getattr(side, name):
                 sides.append((side.key, len(nodes), meaning, list_first(nodes, len(nodes) if whole else _NAMED)))
-    used = ("Used by what moves", "Used by what stays", "Freed", "Stranded")
+    used = ("Used by pods that move", "Used by pods that stay", "Will be free", "Will be idle")
     parts: list[Part] = [
         Rows(("Outcome", "Workloads", ""), outcomes),
         Rows(("Outcome", "Workloads", "Pods", "Key", "Why, and what to do"), reasons, "To decide"),
         *(Screen(lines, title) for title, lines in _network_declarations(overview.network)),
-        table_of_findings(by_object(overview.obstacles), title="In the way"),
+        table_of_findings(by_object(overview.obstacles), title="Obstacles"),
         table_of_not_checked(overview.not_checked),
         Rows(("Key", "Nodes", "Devices", *used), plugins, "Devices of device plugins"),
         Rows(("Key", "Safe", "Because"), deletable, "Is it safe to delete the device plugin?"),
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),
-        Rows(("Key", "Nodes", "with", "Names"), sides, "Nodes of each key"),
+        Rows(("Key", "Nodes", "Served by", "Names"), sides, "Nodes by key"),
     ]
     grouped = [
         (name, list(group)) for name, group in groupby(overview.workloads, key=lambda workload: workload.namespace)
@@ -111,18 +111,30 @@ def report(overview: Overview, skipped: Sequence[SkippedFile] = (), *, whole: bo
             parts.append(f"... and {remaining:,} more, which `-o wide` and `-o json` list")
     if not whole and (more := len(grouped) - _NAMESPACES) > 0:
         parts.append(f"... and {count_of(more, 'more namespace')}, which `-o wide` and `-o json` list")
-    server = f"Kubernetes {overview.server}: " if overview.server else ""
-    read = f"{count_of(overview.objects, 'object')} read, among them {count_of(overview.pods, 'unfinished pod')}"
     requesting = [(skip.file, skip.line, skip.key, skip.kind) for skip in skipped if skip.key]
     parts.append(Rows(("File", "Line", "Key", ""), requesting, "Requests outside of objects"))
-    workload_count = "no workload requests a device"
-    if overview.workloads or requesting:
-        workload_count = f"{count_of(len(overview.workloads), 'workload')} with devices"
-    if requesting:
-        workload_count += f", and {count_of(len(requesting), 'file')} outside of objects"
-    # Such as: "Kubernetes 1.36: 2,400 objects read, among them 900 unfinished pods; 40 workloads with devices".
-    summary = f"{server}{read}; {workload_count}"
-    return Report("Accelerator workloads: what becomes of them", parts, summary)
+    return Report("Accelerator workloads: what becomes of them", parts, _summary(overview, counted, len(requesting)))
+
+
+def _summary(overview: Overview, counted: Sequence[tuple[str, int, str]], outside: int) -> str:
+    """Return the survey in four lines: the workloads by outcome, what to decide, the obstacles, and what was read."""
+    workloads = count_of(len(overview.workloads), "workload")
+    outcomes = f": {', '.join(f'{number:,} {outcome}' for outcome, number, _ in counted)}" if counted else ""
+    files = f", and {count_of(outside, 'file')} outside of objects" if outside else ""
+    requests = f"{workloads} with devices{outcomes}{files}" if counted or outside else "no workload requests a device"
+    first = next(iter(overview.reasons), None)
+    such = f", such as {first.key} ({count_of(first.workloads, 'workload')})" if first else ""
+    decisions = f"{count_of(len(overview.reasons), 'reason')} why keys stay or change{such}" if such else "nothing"
+    unchecked = len({code for entry in overview.not_checked for code in entry.codes})
+    missing = f"; {count_of(unchecked, 'code')} not checked, for lack of input" if unchecked else ""
+    read = f"{count_of(overview.objects, 'object')}, among them {count_of(overview.pods, 'unfinished pod')}"
+    lines = (
+        requests,
+        f"To decide: {decisions}",
+        f"Obstacles: {len(overview.obstacles) or 'none'}{missing}",
+        f"Read: {f'Kubernetes {overview.server}, ' if overview.server else ''}{read}",
+    )
+    return "\n".join(f"{line}." for line in lines)
 
 
 def _row(workload: Asking, *, whole: bool, with_file: bool) -> Sequence[Cell]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from cli.answers import write
 from cli.command import declare
 from cli.configuration import report_configuration
 from cli.exits import Exit
+from dra.texts import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +69,11 @@ def _report(dialects: Sequence[Dialect]) -> Report:
             rows.append((CodeSpan(row.name), row.place, row.unit, Marked(row.outcome), ("", *says)))
         scope = "each container" if dialect.scope == "container" else "the whole pod"
         parts += [Rows(head, rows, f"{dialect.title} ({dialect.name})"), f"Numbers count for {scope}."]
-    return Report("Vocabularies", parts)
+    rows = Counter(row.outcome for dialect in dialects for row in dialect.keys)
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in rows.items())
+    return Report(
+        "Vocabularies", parts, f"{count_of(rows.total(), 'key')} of {count_of(len(dialects), 'dialect')}: {counts}"
+    )
 
 
 def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:

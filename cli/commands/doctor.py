@@ -6,6 +6,7 @@ It reads a live cluster, or with `-f` a dump. A repair fails if the object has c
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from analysis.doctor import DoctorInput
-    from analysis.report import Report
+    from analysis.report import Part, Report
     from analysis.rules import NotChecked
     from cli.files import InputFiles
     from cluster.protocol import Cluster
@@ -56,9 +57,18 @@ class RepairOutcome(NamedTuple):
 @options.option("--yes", "With --repair: do not ask.")
 @options.config()
 @options.cluster_access()
+@options.verbose()
 @options.output("text", "json", "sarif", "github", "junit", "markdown", default="text")
 def command(
-    *, files: InputFiles, repair: bool, yes: bool, config: str, kubeconfig: str, context: str, output: str
+    *,
+    files: InputFiles,
+    repair: bool,
+    yes: bool,
+    config: str,
+    kubeconfig: str,
+    context: str,
+    verbose: bool,
+    output: str,
 ) -> Exit:
     """Find what is wrong with claims, pods, templates, leases and the parts of drawbridge in a cluster."""
     if repair and files:
@@ -84,7 +94,7 @@ def command(
         observed = of_dump(reading)
     else:
         observed = loop.visit(kubeconfig, context, look, _PAGE)
-    for warning in observed.warnings:
+    for warning in observed.warnings if verbose or observed.reading.is_live else ():
         warn(warning)
     changes = diagnose(observed)
     outcomes = {
@@ -113,7 +123,11 @@ def command(
     notes = {finding: lines for finding, outcome in outcomes.items() if (lines := outcome.lines())}
     write(
         output,
-        lambda: _with_table(report_of_findings("drawbridge doctor", checked, _summary(outcomes), notes), missing),
+        lambda: _report(
+            report_of_findings("drawbridge doctor", checked, _summary(outcomes), notes),
+            missing,
+            verbose=verbose or output != "text",
+        ),
         lambda: {
             "configuration": in_force.described(),
             "findings": [
@@ -132,11 +146,22 @@ def command(
 
 def _summary(outcomes: Mapping[Finding, RepairOutcome]) -> str:
     done = sum(outcome.repaired for outcome in outcomes.values())
-    return f"{count_of(len(outcomes), 'finding')}{f', {done} repaired' if done else ''}"
+    number = Counter(finding.severity.value for finding in outcomes)
+    counts = (
+        f": {', '.join(f'{number[severity]} {severity}' for severity in Severity if number[severity])}"
+        if number
+        else ""
+    )
+    return f"{count_of(len(outcomes), 'finding')}{counts}{f'; {done} repaired' if done else ''}"
 
 
-def _with_table(report: Report, missing: Sequence[NotChecked]) -> Report:
-    """Add a table of the findings that were not looked for, with the missing input."""
+def _report(report: Report, missing: Sequence[NotChecked], *, verbose: bool) -> Report:
+    """Add a table of the codes that were not checked; unless `verbose`, a line instead."""
     from analysis.rules import table_of_not_checked
 
-    return replace(report, parts=(*report.parts, table_of_not_checked(missing)))
+    codes = {code for entry in missing for code in entry.codes}
+    part: Part = table_of_not_checked(missing)
+    if codes and not verbose:
+        inputs = ", ".join(sorted({name for entry in missing for name in entry.inputs}))
+        part = f"{count_of(len(codes), 'code')} not checked for lack of input ({inputs}); `-v` lists the reasons"
+    return replace(report, parts=(*report.parts, part))

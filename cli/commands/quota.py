@@ -9,8 +9,12 @@ from cli import options
 from cli.answers import write
 from cli.command import declare
 from cli.exits import Exit
+from dra.texts import count_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from analysis.quota_use import QuotaReport
     from cli.files import InputFiles
 
 _HOLDERS = 1000  # the most holders that are listed for one line of a quota
@@ -42,8 +46,16 @@ def command(*, files: InputFiles, kubeconfig: str, context: str, namespace: str,
     parts = [*tables(reports, _HOLDERS if output != "text" else None)]
     write(
         output,
-        lambda: Report("Quotas", parts or ("no DeviceQuota, so devices are not limited",)),
+        lambda: Report("Quotas", parts, _summary(reports)),
         lambda: {"quotas": builtins(reports)},
         unread=reading.unread,
     )
     return Exit.FINE
+
+
+def _summary(reports: Sequence[QuotaReport]) -> str:
+    if not reports:
+        return "no DeviceQuota, so devices are not limited"
+    lines = [line for quota in reports for line in quota.lines]
+    used_up = sum(line.remaining == "0" or line.remaining.startswith("-") for line in lines)
+    return f"{count_of(len(reports), 'DeviceQuota')}: {used_up} of {count_of(len(lines), 'line')} used up"

@@ -49,6 +49,7 @@ _EXITS = {"feasible": Exit.FINE, "undecided": Exit.UNDECIDED, "error": Exit.BROK
 @click.option("--remove-node", "removed", multiple=True, metavar="NODE", help="Remove a node, and place its pods again. May be repeated.")  # fmt: skip
 @click.option("--add-nodes", "added", multiple=True, metavar="NODE=N", help="Add N idle nodes like NODE. May be repeated.")  # fmt: skip
 @options.server()
+@options.verbose()
 @options.output("text", "json", "markdown", default="text")
 def command(
     *,
@@ -64,6 +65,7 @@ def command(
     added: tuple[str, ...],
     kubernetes: str,
     feature_gates: str,
+    verbose: bool,
     output: str,
 ) -> Exit:
     """Show where the pending pods of a snapshot would go. With --claims, show which devices its claims would get.
@@ -91,7 +93,7 @@ def command(
     in_force = reading.in_force
     report_configuration(in_force, mode)
     admitted = simulated.snapshot_of(reading, mode)
-    if admitted.warning:
+    if verbose and admitted.warning:
         warn(admitted.warning)
     snapshot = simulated.change_nodes(admitted.snapshot, removed, added)
     if of_claims:

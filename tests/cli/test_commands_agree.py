@@ -77,4 +77,4 @@ def last_line_of_report(scene, folder):
     (folder / "inventory.json").write_text(as_list([*scene.surroundings, *scene.fleet]))
     options = ["--config", folder / "configuration.yaml"] if scene.configuration else []
     inputs = ["-f", folder / "object.json", "--inventory", folder / "inventory.json"]
-    return run("translate", *inputs, *options, "-o", "report").stdout.splitlines()[-1]
+    return run("translate", *inputs, *options, "-o", "report").stdout.splitlines()[0]

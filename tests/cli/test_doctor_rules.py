@@ -100,7 +100,7 @@ def test_a_snapshot_of_an_installation_lists_its_unchecked_codes(change, code, t
     live_findings, saved_findings, saved_answer = findings_live_and_saved(objects, tmp_path, monkeypatch)
     assert {code, "O228"} <= {code for code, _ in live_findings}
     assert_missing_codes_are_listed(live_findings, saved_findings, saved_answer)
-    assert "O228" in run("doctor", "-f", tmp_path / "snapshot.json").stdout
+    assert "O228" in run("doctor", "-v", "-f", tmp_path / "snapshot.json").stdout
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key,
     }
     result = run("simulate", "-f", pod_file, "-f", DRIVERS, "--config", config)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[2].split("  ")[-1] == ", ".join(devices)
+    assert result.stdout.splitlines()[2].partition(": ")[2] == ", ".join(devices)
 
 
 @pytest.mark.parametrize(("allows_multiple", "placed_count"), [(False, 2), (True, 5)])

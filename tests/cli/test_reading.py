@@ -163,7 +163,7 @@ def test_a_file_with_too_many_members_is_not_read(command, text, tmp_path, monke
         == 1
     )
     assert any(
-        summary in result.stdout for summary in ("name: a", "1 object checked", "1 object read", "no pending pods")
+        summary in result.stdout for summary in ("name: a", "1 object checked", "Read: 1 object", "no pending pods")
     )
 
 

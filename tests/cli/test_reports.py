@@ -151,6 +151,7 @@ TABLE = Rows(
 def test_text_aligns_columns_and_puts_notes_below_rows():
     report = Report("r", ("", TABLE), "2 nodes")
     assert list(as_text(report)) == [
+        ("", ["2 nodes"]),
         ("", ("",)),
         (
             "Nodes",
@@ -162,6 +163,5 @@ def test_text_aligns_columns_and_puts_notes_below_rows():
                 "      b",
             ],
         ),
-        ("", ("2 nodes",)),
     ]
     assert as_markdown(report).startswith("# r\n\n2 nodes\n\n## Nodes\n\n| Node | Number | Why |\n")

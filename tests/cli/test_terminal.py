@@ -12,11 +12,13 @@ import pytest
 
 from cli.terminal import WIDEST, aligned, colour_of_change, columns_of, cut, marked, wrapped
 from cluster import manifests
+from tests.cli.explain.scenes import held_claim
 from tests.cli.running import manifest, run
-from tests.objects import obj
+from tests.objects import node, obj, resource_slice
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 PODS, WHY, MODES = (str(EXAMPLES / name) for name in ("pods", "why", "modes"))
+BAD = "BAD"
 COMMANDS = (
     ["translate", "-f", PODS, "-o", "diff"],
     ["translate", "-f", PODS, "-o", "report"],
@@ -88,6 +90,76 @@ def test_no_breakable_line_is_wider_than_the_terminal():
     ] == []
 
 
+FLEET = str(EXAMPLES / "fleet")
+# For each command, the beginning of its output.
+FIRST_LINES = {
+    ("survey", "-f", WHY): "4 workloads with devices: 4 own claims.",
+    ("survey", "-f", BAD): "1 workload with devices: 1 refused.",
+    ("free", "-f", WHY): "2 nodes: 4 devices, 4 in use (1 with room left), 0 free",
+    ("free", "-f", BAD): "1 node: 2 devices, 1 in use, 1 free",
+    ("quota", "-f", WHY): "no DeviceQuota, so devices are not limited",
+    ("quota", "-f", str(EXAMPLES / "policy")): "1 DeviceQuota: 1 of 1 line used up",
+    ("doctor", "-f", WHY): "1 finding: 1 info",
+    ("doctor", "-f", BAD): "1 finding: 1 warning",
+    ("migrate", "plan", str(EXAMPLES / "homelab")): "Move now: gpu.intel.com",
+    ("migrate", "status", str(EXAMPLES / "homelab")): "not done: 1 of 1 row",
+    (
+        "translate",
+        "-f",
+        PODS,
+        "-o",
+        "report",
+    ): "18 objects, 11 rewritten: 10 translated, 1 approximated, 3 left, 2 refused, 2 without a legacy request",
+    ("translate", "-f", BAD, "-o", "report"): "8 objects, 0 rewritten: 1 refused, 7 without a legacy request",
+    ("check", "-f", PODS, "--inventory", FLEET): "18 objects checked: 4 errors, 1 warning, 0 info",
+    ("check", "-f", BAD): "8 objects checked: 1 error, 0 warnings, 0 info",
+    ("test", str(EXAMPLES / "cases")): "4 cases: 4 passed, 0 failed",
+    ("dialects",): "455 keys of 19 dialects: 25 approximated, 61 translated, 369 left",
+    ("explain", "pod", "notebook", "-f", WHY): "pod team-b/notebook: Pending, scheduler default-scheduler",
+    (
+        "explain",
+        "pod",
+        "lost",
+        "-n",
+        "team",
+        "-f",
+        BAD,
+    ): "pod team/lost: in no cluster yet, scheduler default-scheduler",
+    (
+        "simulate",
+        "-f",
+        PODS,
+        "--inventory",
+        FLEET,
+    ): "10 of 17 pods placed (first-fit), 15 devices allocated; hardware in use 39%, 12% of the free hardware is fragmented",
+    (
+        "simulate",
+        "-f",
+        BAD,
+    ): "0 of 1 pod placed (first-fit), 0 devices allocated; hardware in use 50%, 0% of the free hardware is fragmented",
+    ("simulate", "-f", WHY, "--claims"): "0 of 2 nodes can serve this",
+    ("survey", "-f", "no-such-file"): "error: no-such-file: cannot be read: No such file or directory (check the path)",
+    ("doctor", "-f", "no-such-file"): "error: no-such-file: cannot be read: No such file or directory (check the path)",
+}
+
+
+def test_each_command_begins_with_its_answer_and_fits_120_columns(tmp_path):
+    """The bad dump has an object twice, kinds that no command reads, a claim of a deleted pod, and an amount that is no number."""
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "half"}}}
+    lost_pod = obj("Pod", "lost", namespace="team", uid="u", containers=[container])
+    others = [obj("PersistentVolume", f"v{number}", capacity={}) for number in range(3)]
+    slices = resource_slice("n9", "gpu-0", "gpu-1", pool="n9", nodeName="n9")
+    lost_claim = held_claim("c", "gone", on="n9/gpu-1")
+    bad = str(manifest(tmp_path / "dump.json", node("n9"), node("n9"), *others, slices, lost_claim, lost_pod))
+    commands = [[bad if word == BAD else word for word in command] for command in FIRST_LINES]
+    version = ["--version"]
+    lines = lines_on_terminal(120, [words for command in commands for words in (command, version)], NO_COLOR="1")
+    outputs = "\n".join(lines).split("drawbridge, version ")[:-1]
+    first_lines = [output.splitlines()[bool(number) :][:1] for number, output in enumerate(outputs)]
+    assert {command: first[0] for command, first in zip(FIRST_LINES, first_lines, strict=True)} == FIRST_LINES
+    assert [line for line in lines if columns_of(line) > 120 and " " in line.strip()] == []
+
+
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_colours_are_off_with_no_color_and_on_dumb_terminals(variables):
     lines = lines_on_terminal(
@@ -138,7 +210,7 @@ def test_the_indentation_of_wrapped_lines_is_bounded():
 
 def test_a_wide_cell_does_not_widen_other_rows_without_limit():
     """Otherwise a name of 60 KB would widen the line of each other pod by 60 KB."""
-    head, wide_row, other_row = aligned([("NAME", "NODE"), ("a" * 1_000, "n0"), ("b", "n1")])
+    [head], [wide_row], [other_row] = aligned([("NAME", "NODE"), ("a" * 1_000, "n0"), ("b", "n1")])
     assert (head, other_row) == (f"  {'NAME':{WIDEST}}  NODE", f"  {'b':{WIDEST}}  n1")
     assert wide_row == f"  {'a' * 1_000}  n0"
 

@@ -202,11 +202,11 @@ def test_the_summary_counts_unchecked_files_that_request_devices(tmp_path, monke
         (tmp_path / "chart" / name).write_text("limits: {nvidia.com/gpu: 1}\n")
     (tmp_path / "chart" / "other.yaml").write_text("limits: {cpu: 1}\n")
     monkeypatch.chdir(tmp_path)
-    last = run("check", "chart").stdout.splitlines()[-1]
-    assert last == "0 objects checked, 2 files with device requests not checked: 0 errors, 2 warnings, 0 info"
+    first = run("check", "chart").stdout.splitlines()[0]
+    assert first == "0 objects checked, 2 files with device requests not checked: 0 errors, 2 warnings, 0 info"
     (tmp_path / "chart" / "prod.yaml").unlink()
-    last = run("check", "chart").stdout.splitlines()[-1]
-    assert last == "0 objects checked, 1 file with device requests not checked: 0 errors, 1 warning, 0 info"
+    first = run("check", "chart").stdout.splitlines()[0]
+    assert first == "0 objects checked, 1 file with device requests not checked: 0 errors, 1 warning, 0 info"
     (tmp_path / "chart" / "values.yaml").unlink()
     assert run("check", "chart").stdout == "0 objects checked: 0 errors, 0 warnings, 0 info\n"
 

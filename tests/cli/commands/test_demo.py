@@ -127,10 +127,10 @@ DEMO_OF_FILE = f"demo --config {CONFIGURATION} --inventory {{fleet}} -f {{file}}
     ("command", "text", "pattern"),
     [
         (DEMO_OF_FILE, POD_WITH_GENERATED_NAME, r"2 pods: 2 placed"),
-        ("simulate -f {file} -f {fleet}", POD_WITH_GENERATED_NAME, r"team-g/train-00002 .*\n\n2 of 2 pods placed"),
+        ("simulate -f {file} -f {fleet}", POD_WITH_GENERATED_NAME, r"2 of 2 pods placed .*\n\n.*\n  ✓  team-g/train-00002 "),
         ("explain pod train-00002 -n team-g -f {file} -f {fleet}", POD_WITH_GENERATED_NAME, r"pod team-g/train-00002: in no cluster yet"),
         (DEMO_OF_FILE, JOB_WITH_GENERATED_NAME, r"2 pods: 2 placed"),
-        ("simulate -f {file} -f {fleet}", JOB_WITH_GENERATED_NAME, r"team-g/train-00002-0 .*\n\n2 of 2 pods placed"),
+        ("simulate -f {file} -f {fleet}", JOB_WITH_GENERATED_NAME, r"2 of 2 pods placed .*\n\n.*\n  ✓  team-g/train-00002-0 "),
     ],
     ids=["demo", "simulate", "explain", "demo of jobs", "simulated jobs"],
 )  # fmt: skip

@@ -18,17 +18,23 @@ def plugin_pod(name, node, **status):
 
 
 def test_every_device_has_a_row_with_holder_and_time(tmp_path):
-    lines = run(
-        "free", "-f", dump(tmp_path, *full_fleet("c3"), held_claim("c", on="n1/gpu-1", since=SINCE))
-    ).stdout.splitlines()
-    assert [words for line in lines if (words := line.split())][4:] == [
+    file = dump(tmp_path, *full_fleet("c3"), held_claim("c", on="n1/gpu-1", since=SINCE))
+    assert run("free", "-f", file).stdout.splitlines()[5:] == [
+        "",
+        "Nodes",
+        "  NODE  DEVICES            IN USE  FREE  HELD BY",
+        "  n0    2 gpu.example.com       2     0  default/p0, default/p1",
+        "  n1    2 gpu.example.com       2     0  default/p2",
+    ]
+    lines = run("free", "n0", "n1", "-f", file).stdout.splitlines()
+    assert [words for line in lines if (words := line.split())][5:] == [
         ["NODE", "DEVICE", "STATE", "HOLDER", "SINCE"],
         ["n0", f"{DRIVER}/n0/gpu-0", "held", "default/p0", "2026-11-20T00:00:00Z"],
         ["n0", f"{DRIVER}/n0/gpu-1", "held", "default/p1", "2026-11-20T01:00:00Z"],
         ["n1", f"{DRIVER}/n1/gpu-0", "held", "default/p2", "2026-11-20T02:00:00Z"],
         ["n1", f"{DRIVER}/n1/gpu-1", "held", "claim", "default/c", SINCE],
-        ["2", "nodes:", "4", "devices,", "4", "in", "use,", "0", "free"],
     ]
+    assert lines[0] == "2 nodes: 4 devices, 4 in use, 0 free"
 
 
 def test_pairs_of_devices_that_can_be_in_use_together_are_printed(tmp_path):
@@ -208,7 +214,10 @@ def test_the_devices_of_a_node_without_its_driver_are_not_usable(fields, tmp_pat
 
 def test_a_pod_that_is_gone_is_no_holder(tmp_path):
     objects = [*fleet(1, 1), held_claim("c", "gone"), in_phase(pod("runs", nodeName="n0"), "Running")]
-    assert "claim default/c of default/gone, which is gone" in run("free", "-f", dump(tmp_path, *objects)).stdout
+    assert (
+        "claim default/c, reserved for the deleted pod default/gone"
+        in run("free", "n0", "-f", dump(tmp_path, *objects)).stdout
+    )
     [node] = run_json("free", "-f", dump(tmp_path, *objects))[1]["nodes"]
     assert node["devices"][0]["holders"][0]["unused"] is True
 
@@ -239,7 +248,8 @@ def test_each_device_and_node_has_its_amounts_and_idle_nodes_are_listed(tmp_path
     assert answer["idleNodes"] == ["n1"]
     printed = run("free", "-f", file).stdout
     assert "memory: 130Gi of 160Gi" in printed
-    assert "1 idle node: n1\n\n2 nodes: 2 devices, 1 in use (1 with room left), 1 free" in printed
+    assert printed.startswith("2 nodes: 2 devices, 1 in use (1 with room left), 1 free\n\nTotals\n")
+    assert printed.endswith("\n1 idle node: n1\n")
     of_share["consumedCapacity"]["memory"] = "80Gi"
     assert "2 devices, 1 in use, 1 free" in run("free", "-f", dump(tmp_path, *objects, share)).stdout
     cordoned = dump(tmp_path, *changed(fleet(1, 1), "Node", unschedulable=True))

@@ -68,7 +68,9 @@ def test_each_line_shows_used_pending_and_remaining_amounts(dump):
     result = run("quota", "-f", dump, "-n", "team", "-o", "wide")
     assert result.exit_code == 0, result.stderr
     printed_lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
-    assert printed_lines[:6] == [
+    assert printed_lines[:8] == [
+        "1 DeviceQuota: 0 of 2 lines used up",
+        "",
         "team/limits",
         "LINE HARD USED PENDING REMAINING",
         "gpu/devices 4 1 1 2",
@@ -76,7 +78,7 @@ def test_each_line_shows_used_pending_and_remaining_amounts(dump):
         "gpu/memory 100Gi 40Gi 0 60Gi",
         "40Gi: team/held of train",
     ]
-    assert printed_lines[6].startswith("these keys limit nothing: 'gpu'")
+    assert printed_lines[8].startswith("these keys limit nothing: 'gpu'")
 
 
 def test_all_namespaces_are_the_default_and_json_names_the_holders(dump):

@@ -96,7 +96,8 @@ def test_objects_that_simulate_does_not_read_are_counted(fleet, tmp_path):
         tmp_path / "others.yaml", stateful_set, {"apiVersion": "batch/v1", "kind": "Job"}, stateful_set
     )
     result = run("simulate", "-f", fleet, "-f", ignored_file)
-    assert result.exit_code == 0
+    assert (result.exit_code, result.stderr) == (0, "")
+    result = run("simulate", "-v", "-f", fleet, "-f", ignored_file)
     assert "3 objects ignored, of kinds that this command does not read: 2 StatefulSet, 1 Job" in result.stderr
 
 

@@ -81,7 +81,7 @@ async def test_obstacles_of_a_forbidden_kind_are_listed_as_not_looked_for():
     [unchecked] = survey.not_checked
     assert (unchecked.inputs, unchecked.codes) == (("ResourceQuota",), ("S012", "S021"))
     assert "is forbidden" in unchecked.reason
-    assert "Not looked for" in lines_of(survey)
+    assert "Not checked" in lines_of(survey)
 
 
 def test_the_queues_of_a_namespace_are_one_obstacle():
@@ -220,7 +220,7 @@ def test_only_imex_channel_0_of_the_plugin_is_an_obstacle():
 def test_an_obstacle_is_printed_like_other_findings():
     survey = survey_of(*running_deployment(), plugin_daemon_set())
     lines = lines_of(survey)
-    heading = lines.index("In the way")
+    heading = lines.index("Obstacles")
     assert lines[heading + 1 : heading + 4] == [
         "DaemonSet/a/plugin",
         "  info S015: it registers with kubelet as a device plugin",

@@ -81,7 +81,7 @@ def test_a_refused_workload_without_devices_is_not_counted(tmp_path):
     }
     result = run("translate", "-f", manifest(tmp_path / "d.json", *REFUSED_DEPLOYMENTS), "-o", "report")
     assert "Without_Devices" not in result.stdout
-    assert result.stdout.splitlines()[-1] == ("4 objects, 0 rewritten: 3 refused, 1 without a legacy request")
+    assert result.stdout.splitlines()[0] == ("4 objects, 0 rewritten: 3 refused, 1 without a legacy request")
     assert "'Without_Devices' must be a DNS subdomain" in run("check", "-f", tmp_path / "d.json").stdout
 
 

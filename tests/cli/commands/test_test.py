@@ -34,7 +34,7 @@ def folder_with_cases(tmp_path, *expectations):
 
 def test_the_cases_of_the_examples_pass():
     result = run("test", EXAMPLES / "cases")
-    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "4 cases: 4 passed, 0 failed")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "4 cases: 4 passed, 0 failed")
     assert run("test", "-q", EXAMPLES / "cases").stdout == "4 cases: 4 passed, 0 failed\n"
 
 
@@ -70,7 +70,7 @@ def test_a_case_that_differs_from_its_expectation_fails(tmp_path, field):
     expectation, message = WRONG_EXPECTATIONS[field]
     folder = folder_with_cases(tmp_path, expectation, {"outcome": "translated"})
     result = run("test", folder)
-    assert (result.exit_code, result.stdout.splitlines()[-1]) == (1, "2 cases: 1 passed, 1 failed")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (1, "2 cases: 1 passed, 1 failed")
     assert f"fail  {folder / 'drawbridge-test.yaml'}:5  case 0" in result.stdout
     assert message in result.stdout
     suites = ET.fromstring(run("test", folder, "-o", "junit").stdout)

@@ -22,8 +22,8 @@ def test_a_report_counts_the_outcomes():
         "translate", "-f", "-", "-o", "report", stdin=yaml_of(CONFIG_MAP, SHARE_POD, refused_pod, left_pod, SHARE_POD)
     )
     assert result.exit_code == 1
-    last_line = result.stdout.splitlines()[-1]
-    assert last_line == "5 objects, 2 rewritten: 2 approximated, 1 left, 1 refused, 1 without a legacy request"
+    first_line = result.stdout.splitlines()[0]
+    assert first_line == "5 objects, 2 rewritten: 2 approximated, 1 left, 1 refused, 1 without a legacy request"
 
 
 def test_a_queue_that_counts_keys_is_counted_apart():
@@ -32,7 +32,7 @@ def test_a_queue_that_counts_keys_is_counted_apart():
     groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": "f", "resources": resources}]}]
     queue = obj("ClusterQueue", "q", "kueue.x-k8s.io/v1beta1", resourceGroups=groups)
     output = run("translate", "-f", "-", "-o", "report", stdin=yaml_of(queue)).stdout
-    assert output.splitlines()[-1] == "1 object, 0 rewritten: 1 counting keys, 0 without a legacy request"
+    assert output.splitlines()[0] == "1 object, 0 rewritten: 1 counting keys, 0 without a legacy request"
 
 
 def test_the_report_calls_no_key_of_a_refused_object_translated():
@@ -40,7 +40,7 @@ def test_the_report_calls_no_key_of_a_refused_object_translated():
     unnamed_pod = complete_pod(pod({"nvidia.com/gpumem": 1000}))
     del unnamed_pod["metadata"]["name"]
     output = run("translate", "-f", "-", "-o", "report", stdin=yaml_of(unnamed_pod)).stdout
-    assert [line.split()[0] for line in output.splitlines()[1:] if line] == ["left", "left", "refused", "1"]
+    assert [line.split()[0] for line in output.splitlines() if line] == ["1", "Pod/n/*", "left", "left", "refused"]
     assert "the object is refused; otherwise this key would be translated: 1000 MiB" in output
 
 
