@@ -118,8 +118,8 @@ def report(plan: MigrationPlan) -> Report:
     ):
         if lines:
             parts.append(Screen([f"- {line}" for line in lines], title))
-    lines = [*(first_lines(plan) if plan.families else ()), summary(plan)]
-    return Report("drawbridge migrate plan", parts, "\n".join(lines))
+    headline = [*(first_lines(plan) if plan.families else ()), summary(plan)]
+    return Report("drawbridge migrate plan", parts, "\n".join(headline))
 
 
 def _consumers(plan: MigrationPlan) -> Iterator[tuple[str, str, str, CodeSpan, str]]:

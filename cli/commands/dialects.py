@@ -69,10 +69,10 @@ def _report(dialects: Sequence[Dialect]) -> Report:
             rows.append((CodeSpan(row.name), row.place, row.unit, Marked(row.outcome), ("", *says)))
         scope = "each container" if dialect.scope == "container" else "the whole pod"
         parts += [Rows(head, rows, f"{dialect.title} ({dialect.name})"), f"Numbers count for {scope}."]
-    rows = Counter(row.outcome for dialect in dialects for row in dialect.keys)
-    counts = ", ".join(f"{number} {outcome}" for outcome, number in rows.items())
+    outcomes = Counter(row.outcome for dialect in dialects for row in dialect.keys)
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items())
     return Report(
-        "Vocabularies", parts, f"{count_of(rows.total(), 'key')} of {count_of(len(dialects), 'dialect')}: {counts}"
+        "Vocabularies", parts, f"{count_of(outcomes.total(), 'key')} of {count_of(len(dialects), 'dialect')}: {counts}"
     )
 
 
