@@ -168,7 +168,7 @@ class Queue:
         self._notes = _Notes(snapshot, state, options)
         gangs = by_gang(self._waiting.values(), reading.groups)
         self._gangs = {pod.metadata.key: pods for pods in gangs for pod in pods}
-        self._run = SnapshotRun(snapshot, Decider(options))
+        self._run = SnapshotRun(snapshot, Decider(options), names_victims=False)
 
     def place(self, key: str) -> PodOutcome:
         """Return the node of a pod, after the pods before it in the queue are placed."""
@@ -182,6 +182,12 @@ class Queue:
             self._steps_of[first or key] = self._work.spent - begun
             self._steps -= self._work.spent - begun if first else 0
         return self._outcomes[key]
+
+    def explain(self, key: str) -> PodOutcome:
+        """Return `place` with the pods that would have to be evicted, which take long to find."""
+        outcome = self._run.with_victims(self.place(key))
+        self._outcomes[key] = outcome
+        return outcome
 
     def scheduler_of(self, pod: Pod) -> str:
         """Return the scheduler of a pod that waits, which the webhook may change before the pod is created; "" is the cluster's own."""

@@ -168,8 +168,13 @@ class _Wanted(NamedTuple):
 class SnapshotRun:
     """Places pods of a snapshot one after another. The devices of a pod are in use for the pods after it."""
 
-    def __init__(self, snapshot: Snapshot, decider: Decider, placement: Placement = BY_DEFAULT) -> None:
+    def __init__(
+        self, snapshot: Snapshot, decider: Decider, placement: Placement = BY_DEFAULT, *, names_victims: bool = True
+    ) -> None:
         self.snapshot = snapshot
+        self.names_victims = names_victims
+        self._granted: list[tuple[Pod, Sequence[ResourceClaim]]] = []  # the placed pods on their nodes, and their claims
+        self._refused: dict[str, tuple[_Wanted, int]] = {}  # without victims, and how many pods were placed before
         self.stock = snapshot.stock
         self.decider = decider
         self.placement = placement
@@ -188,9 +193,11 @@ class SnapshotRun:
         """
         groups = self.snapshot.groups
         name = gang_of(pods[0], groups)
-        before = self.stock, self.used
+        before = self.stock, self.used, len(self._granted)
         undecided = set(self.undecided)
         outcomes = [self._place(pod, hold=hold or bool(name)) for pod in pods]
+        if self.names_victims or name:
+            outcomes = [self.with_victims(outcome) for outcome in outcomes]
         if not name:
             return outcomes
         fitting = sum(outcome.node is not None for outcome in outcomes)
@@ -198,15 +205,16 @@ class SnapshotRun:
         least = groups[name].min_count
         if fitting + running >= least:
             return outcomes
-        self.stock, self.used = before
+        self.stock, self.used, placed = before
+        del self._granted[placed:]
         # No pod of the gang was placed before these pods, so they fit no node.
         alone = list(takewhile(lambda outcome: outcome.node is None, outcomes))
         possible = len(outcomes) - len(alone) + running
         if possible < least:
             text = f"PodGroup {name} places {least} of its pods together, and at most {possible} fit"
         else:
-            placed = fitting + running
-            text = f"no placement found for {least} pods of PodGroup {name} together: placed one by one, {placed} {'gets' if placed == 1 else 'get'} a node"
+            most = fitting + running
+            text = f"no placement found for {least} pods of PodGroup {name} together: placed one by one, {most} {'gets' if most == 1 else 'get'} a node"
             self.undecided = undecided.union(outcome.pod for outcome in outcomes[len(alone) :])
         reason = Reason(text=text, causes=(f"PodGroup/{name}",))
         not_placed = [
@@ -241,8 +249,9 @@ class SnapshotRun:
             answers = self.decider.search_fleet(stock, claims, within=frozenset(nodes))
             scores |= self.decider.scores(answers, stock, claims, self.placement)
             searched.append(answers)
+        self._refused[pod_name] = wanted, len(self._granted)
         if not scores:
-            return self._with_victims(self._refuse(pod_name, excluded, searched), wanted)
+            return self._refuse(pod_name, excluded, searched)
         chosen = max(scores, key=scores.__getitem__)
         claims = wanted.open_on(stock.nodes[chosen])
         answer = self.decider.choose_on(chosen, stock, claims, self.placement).answer
@@ -250,9 +259,9 @@ class SnapshotRun:
         exceeded_line = self._exceeded_line(pod, granted, stock)
         if exceeded_line is not None:
             reason = Reason(text=str(exceeded_line), code="D216")
-            refused = PodOutcome(pod_name, None, reason=reason, exceeded_quota=exceeded_line.facts())
-            return self._with_victims(refused, wanted)
+            return PodOutcome(pod_name, None, reason=reason, exceeded_quota=exceeded_line.facts())
         if hold:
+            self._granted.append((replace(pod, spec=replace(pod.spec, node_name=chosen)), granted))
             self.stock = stock.with_all(granted)
             self.used = {**self.used, chosen: podfit.plus(self.used.get(chosen, {}), pod)}
         devices = [f"{result.driver}/{result.pool}/{result.device}" for result in answer.results]
@@ -276,12 +285,16 @@ class SnapshotRun:
             podfit.barriers_by_name(pod, served_resources(pod, self.serving)),
         )
 
-    def _with_victims(self, refused: PodOutcome, wanted: _Wanted) -> PodOutcome:
-        """Add to a refusal the pods that would have to be evicted so that the pod fits, if there are such pods."""
-        pod = wanted.pod
-        if not may_preempt(pod):
+    def with_victims(self, refused: PodOutcome) -> PodOutcome:
+        """Add to a refusal the pods that would have had to be evicted so that the pod fits, if there are such pods."""
+        wanted, placed = self._refused.pop(refused.pod, (None, 0))
+        if refused.node is not None or wanted is None or not may_preempt(wanted.pod):
             return refused
-        snapshot, stock = self.snapshot, self.stock
+        pod, snapshot, stock, used_by_all = wanted.pod, self.snapshot, self.stock, self.used
+        if placed < len(self._granted):  # the pods after it have been placed, too
+            before = self._granted[:placed]
+            stock = snapshot.stock.with_all(chain.from_iterable([claims for _, claims in before]))
+            used_by_all = podfit.total([*snapshot.pods, *[earlier for earlier, _ in before]])
         holders = holders_below(pod, snapshot.pods, stock, snapshot.budgets, snapshot.groups)
         if not holders.by_node:  # no pod has a lower priority
             return refused
@@ -292,7 +305,7 @@ class SnapshotRun:
                 return False
             after = without_pods(stock, victims.pods)
             node = after.nodes[victims.node]
-            used = self.used.get(victims.node, {})
+            used = used_by_all.get(victims.node, {})
             for victim in victims.pods:
                 if victim.spec.node_name == victims.node:
                     used = podfit.plus(used, victim, -1)

@@ -165,6 +165,10 @@ class Facts:
     def outcome(self) -> PodOutcome:
         return queue_of(self.reading).place(self.pod.metadata.key)
 
+    @property
+    def why_not_placed(self) -> str:
+        return queue_of(self.reading).explain(self.pod.metadata.key).reason.text
+
     @cached_property
     def prospect(self) -> Prospect | None:
         """Whether the pending claims can be served; None if the pod does not wait for that."""
@@ -565,7 +569,7 @@ def _room_text(facts: Facts) -> str:
         return NO_NODE_READ
     if any(cause.startswith("PodGroup/") for cause in facts.outcome.reason.causes):
         return facts.outcome.reason.text
-    return f"no node has room for it now ({facts.outcome.reason.text})"
+    return f"no node has room for it now ({facts.why_not_placed})"
 
 
 def _not_placed(facts: Facts) -> str:
@@ -595,7 +599,7 @@ def _outlook_text(facts: Facts, prospect: Prospect) -> str:
     if not usable or _waits_for_quota_or_gang(facts, prospect):
         return _room_text(facts)
     if outcome.node is None:
-        return f"devices for it are free, but pods before it in the queue take them ({outcome.reason.text})"
+        return f"devices for it are free, but pods before it in the queue take them ({facts.why_not_placed})"
     where = f" on {len(usable)} nodes where it may run" if len(usable) < len(fitting) else ""
     return f"devices for it are free{where}, and {_not_placed(facts)}"
 

@@ -94,7 +94,7 @@ async def test_explain_names_the_victims_that_simulate_names(tmp_path):
     [simulated] = run_json("simulate", "-f", file)[1]["pods"]
     assert simulated["victims"] == ["default/p1"]
     for reading in (reading_of(objects, Features()), await read_cluster(Embedded.holding(objects))):
-        assert queue_of(reading).place("default/new").victims == ("default/p1",)
+        assert queue_of(reading).explain("default/new").victims == ("default/p1",)
 
 
 async def test_disruption_budgets_that_cannot_be_listed_are_named():
