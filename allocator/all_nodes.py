@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
     from dra.objects import Device, Node, ResourceClaim, ResourceClaimSpec, ResourceSliceSpec
-    from dra.stock import Page, Pool, PoolId, Stock
+    from dra.stock import Page, Pool, PoolId, PoolUse, Stock
 
     Columns = Callable[[Page], list[tuple[object, ...]]]
 
@@ -48,6 +48,8 @@ _PIECE = 32  # nodes, at 5 to 10 microseconds each, between two calls of the cal
 _UNSEEN = NodeResult(SearchVerdict.UNDECIDED, error="the caller stopped waiting before this node was checked")
 _FINGERPRINTS = 4096  # fingerprints kept for a question, or twice the number of nodes if that is more
 _TEXTS = 4 << 20  # bytes of encoded claims
+_IN_USE = 32 << 20  # bytes of the positions of devices in use
+_ENTRY = 200  # bytes of one of them
 _CONCLUSIONS = 4 << 20  # bytes of what callers derive from the answers
 _SLICES_PER_STEP = 4  # slices without a node name that a search checks in one step, for one node
 _SELECTION_BYTES = 32 << 20  # bytes of cached node selections
@@ -169,6 +171,7 @@ class FleetMemo:
         self._selection_bytes = 0  # the approximate bytes of the selections
         # Encoded claims by the identity of their spec, which the entry keeps alive.
         self._texts: Cache[tuple[ResourceClaimSpec, bytes]] = Cache(_TEXTS)
+        self._in_use: Cache[tuple[PoolUse, object]] = Cache(_IN_USE)
         self._stock: Stock | None = None
         self._conclusions: Cache[Any] = Cache(_CONCLUSIONS)
         self._concluded_from: Stock | None = None
@@ -181,6 +184,7 @@ class FleetMemo:
         self.pages = PageCache()
         self._selections.clear()
         self._texts.clear()
+        self._in_use.clear()
         self._stock = None
         self._conclusions.clear()
         self._concluded_from = None
@@ -253,6 +257,29 @@ class FleetMemo:
             reachable = selection.reach_by_labels[key] = targets(page, node) and _reach(page, node)
             self._selection_bytes += 200 + len(page.devices)
         return reachable
+
+    def in_use(self, pages: Sequence[Page], use: PoolUse) -> object:
+        """Return the positions of the devices of a pool that are in use, and how."""
+        key = id(use), *pages
+        known = self._in_use.get(key)
+        if known is None:
+            positions = tuple(
+                [
+                    (
+                        number,
+                        index,
+                        device.name in use.dedicated,
+                        device.name in use.shared,
+                        tuple(sorted(use.used.get(device.name, {}).items())),
+                    )
+                    for number, page in enumerate(pages)
+                    for index, device in enumerate(page.devices)
+                    if use.holds(device.name)
+                ]
+            )
+            known = use, positions  # kept alive, because the key contains its identity
+            self._in_use.put(key, known, _ENTRY * (1 + len(positions)))
+        return known[1]
 
     def pools(self, stock: Stock, node: str, budget: Budget) -> list[Pool]:
         shared = stock.pages_on.get("", ())
@@ -510,22 +537,8 @@ class _Query:
     def _fingerprint_local_pool(self, stock: Stock, pages: Sequence[Page], node: Node, columns: Columns) -> object:
         """Fingerprint the content of a pool that only this node can use."""
         first = pages[0]
-        in_use: object = None
-        if not self.idle:
-            use = stock.use(first.pool)
-            if use is not FREE:
-                in_use = tuple(
-                    (
-                        number,
-                        index,
-                        device.name in use.dedicated,
-                        device.name in use.shared,
-                        tuple(sorted(use.used.get(device.name, {}).items())),
-                    )
-                    for number, page in enumerate(pages)
-                    for index, device in enumerate(page.devices)
-                    if use.holds(device.name)
-                )
+        use = FREE if self.idle else stock.use(first.pool)
+        in_use = None if use is FREE else self.memo.in_use(pages, use)
         if len(pages) == 1:
             return (*self._fingerprint_page(first, node, columns), in_use)
         order = sorted(range(len(pages)), key=[page.name.encode() for page in pages].__getitem__)

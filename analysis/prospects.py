@@ -16,11 +16,11 @@ from allocator.decisions import (
     NodeGroup,
     Outlook,
     Placed,
+    by_answer,
     find_claims,
     node_obstacle,
     place,
     plugin_nodes,
-    try_out,
 )
 from allocator.pods import barriers_by_name
 from allocator.reasons import by_text
@@ -114,7 +114,7 @@ def prospect_of(pod: Pod, reading: Reading) -> Prospect | None:
     )
     reachable = {name: node for name, node in stock.nodes.items() if not node_obstacle(pod_claims, node)}
     may_go = [name for name, node in reachable.items() if next(barriers_on(node, {}), None) is None]
-    tried = try_out(pod_claims.open, stock, may_go or reachable)
+    tried = by_answer(reading.decider.search_fleet(stock, pod_claims.open), may_go or reachable)
     # Reasons other than devices that exclude nodes, the most frequent first.
     keeping: dict[str, str] = {}
     for name, node in stock.nodes.items():

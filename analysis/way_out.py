@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import suppress
 from enum import IntEnum, StrEnum
-from functools import cached_property
-from itertools import product
+from functools import cached_property, partial
+from itertools import chain, product
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from allocator import FleetMemo, SearchOptions, allocate, fleet
+from allocator import SearchOptions, allocate
 from allocator.decisions import node_obstacle
-from allocator.pods import BarrierKind, barriers_by_name, plugin_offers, reports_health, requests
+from allocator.pods import BarrierKind, barriers_by_name, plugin_offers, reports_health, requests, total
 from allocator.preemption import claims_in_reach
 from allocator.reasons import drivers_of, request_positions
 from analysis.capacity import pods_of, since_of, unused_claims
@@ -38,7 +38,7 @@ from dra.validation import shape
 from webhook.placement import Feasibility, can_any_node_serve
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from allocator.decisions import PodClaims
     from allocator.pods import Amounts, Barrier
@@ -149,7 +149,9 @@ class RelaxedStocks:
         self.unused = unused_claims(reading)
         self._pods = {pod.metadata.uid: pod for pod in reading.pods.values() if not pod.has_ended}
         self.used = reading.used if reading.knows_pods else {}
-        self._built: dict[tuple[frozenset[str], bool], tuple[Stock, FleetMemo]] = {}
+        self._built: dict[tuple[frozenset[str], bool], Stock] = {}
+        self._in_reach: dict[str, set[str]] = {}
+        self._used_without: dict[tuple[int, int, str], Mapping[str, Amounts]] = {}
         self._levels: dict[tuple[int, str], dict[str, Cost]] = {}  # by priority and namespace of the waiting pod
         allocated = [key for key, claim in self.stock.claims.items() if claim.status.allocation is not None]
         self.used_claims = [key for key in allocated if key not in self.unused]
@@ -189,16 +191,33 @@ class RelaxedStocks:
                     changed.append(replace(page.slice, spec=replace(spec, devices=devices, pool=of_pool)))
         return self.stock.with_all(changed, removed=self.stock.rules.values())
 
-    def without(self, removed: Removed, pod: Pod) -> tuple[Stock, FleetMemo]:
-        """Return the stock without these obstacles of a pod, and a memo of it."""
+    def without(self, removed: Removed, pod: Pod) -> Stock:
+        """Return the stock without these obstacles of a pod."""
         held = [key for key, level in self.levels_for(pod).items() if level <= removed.held]
         keys = frozenset(self.unused.union(held) if removed.unused else held)
         built = self._built.get((keys, removed.broken))
         if built is None:
             stock = self.repaired if removed.broken else self.stock
-            built = stock.with_all((), removed=[stock.claims[key] for key in keys]), FleetMemo()
+            built = stock.with_all((), removed=[stock.claims[key] for key in keys])
             self._built[keys, removed.broken] = built
         return built
+
+    def in_reach(self, node: str) -> set[str]:
+        """Return the claims that hold devices of a node's pools."""
+        if node not in self._in_reach:
+            self._in_reach[node] = claims_in_reach(node, self.stock)
+        return self._in_reach[node]
+
+    def used_without(self, held: int, pod: Pod) -> Mapping[str, Amounts]:
+        """Return by node what pods use once those up to this level have ended, for a waiting pod."""
+        if not held or held == Cost.HIGHER:
+            return {} if held else self.used
+        waiting = pod.spec.priority or 0, _namespace_of(pod)
+        key = held, waiting[0], waiting[1] if held == Cost.OWN else ""
+        if key not in self._used_without:
+            pods = chain.from_iterable(self.running.values())
+            self._used_without[key] = total(stays for stays in pods if _level_of(stays, *waiting) > held)
+        return self._used_without[key]
 
     def levels_for(self, pod: Pod) -> dict[str, Cost]:
         """Return by claim what it costs a pod to wait for the claim's living users; pods of one priority and namespace share the answer."""
@@ -253,10 +272,12 @@ class _Search:
         reached = {name for name in self.stock.nodes if name not in self.own and not self._kept_by_claims(name)}
         if not self.serving(IDEAL, reached):
             return self._of_author()
-        served = ((removed, self.serving(removed, reached)) for removed in SETS)
-        removed, able = next(answer for answer in served if answer[1])  # IDEAL is the last of the sets
-        stays = self.stocks.without(removed, self.pod)[0].claims.keys()
-        node = min(able, key=lambda name: (len(claims_in_reach(name, self.stock) - stays), name))
+        is_broken = bool(self.broken) or self.stocks.repaired is not self.stock
+        sets = [of for of in SETS if of.unused <= bool(self.stocks.unused) and of.broken <= is_broken]
+        served = ((removed, self.serving(removed, reached)) for removed in sets)
+        removed, able = next(answer for answer in served if answer[1])  # the last of the sets is as good as IDEAL
+        stays = self.stocks.without(removed, self.pod).claims.keys()
+        node = min(able, key=lambda name: (len(self.stocks.in_reach(name) - stays), name))
         obstacles = sorted(set(self._obstacles(node, removed)), key=attrgetter("cost", "subject", "text"))
         waits = self.serving(Removed(unused=False, broken=False, held=Cost.HIGHER), reached)
         others = f"; {count_of(len(able) - 1, 'more node')} could serve it, too" if len(able) > 1 else ""
@@ -267,32 +288,26 @@ class _Search:
         """Return the nodes of those that the pod may use which serve the pod without these obstacles."""
         in_order = [name for name in nodes if removed.broken or name not in self.broken]
         able = self._devices(removed, in_order)
-        ends = lambda pod: self._level_of(pod) <= removed.held  # noqa: E731
-        running = self.stocks.running
-        return [name for name in in_order if name in able and not any(self._lacking(name, filter(ends, running[name])))]
+        used = self.stocks.used_without(removed.held, self.pod)
+        return [name for name in in_order if name in able and not any(self._lacking(name, used.get(name, {})))]
 
     def _devices(self, removed: Removed, nodes: Collection[str]) -> set[str]:
         """Return the nodes whose devices can serve the pod without these obstacles."""
-        stock, memo = self.stocks.without(removed, self.pod)
+        stock = self.stocks.without(removed, self.pod)
+        search = partial(self.reading.decider.search_fleet, stock, options=self.options)
         able: set[str] = set()
         for names, claims in (
             ({name for name in nodes if name not in self.plugins}, self.claims.open),
             (set(self.plugins.intersection(nodes)), self.claims.without_uncreated().open),
         ):
             if names and claims:
-                able.update(fleet(stock, claims, options=self.options, memo=memo, within=names).feasible)
+                able.update(search(claims, within=names).feasible)
             else:
                 able |= names
         return able
 
-    def _lacking(self, name: str, ending: Iterable[Pod]) -> Iterator[Barrier]:
-        """Yield the resources of which a node has too little once these pods have ended."""
-        used = dict(self.stocks.used.get(name, {}))
-        for pod in ending:
-            for resource, amount in (
-                self.stocks.requested[pod.metadata.key].items() if pod.spec.node_name == name else ()
-            ):
-                used[resource] -= amount
+    def _lacking(self, name: str, used: Mapping[str, int]) -> Iterator[Barrier]:
+        """Yield the resources of which a node has too little if these amounts are in use."""
         for barrier in self.barriers_on(self.stock.nodes[name], used):
             if barrier.kind is BarrierKind.AMOUNT:
                 yield barrier
@@ -324,9 +339,9 @@ class _Search:
         """Yield the obstacles of a set that are in the way on one node."""
         if removed.broken:
             yield from self.broken.get(name, ())
-        stock, _ = self.stocks.without(removed, self.pod)
+        stock = self.stocks.without(removed, self.pod)
         claims = self.claims.without_uncreated().open if name in self.plugins else self.claims.open
-        gone = claims_in_reach(name, self.stock) - stock.claims.keys()
+        gone = self.stocks.in_reach(name) - stock.claims.keys()
         ending: dict[str, Pod] = {}
         # Keep the claims that need not go: first those of the most important pods, then the oldest.
         for key in sorted(gone, key=self._importance):
@@ -338,7 +353,8 @@ class _Search:
                 ending |= {pod.metadata.key: pod for pod in self.stocks.users[key] if key not in self.stocks.unused}
         if claims and removed.broken:
             yield from self._unusable(name, allocate(stock, name, claims, options=self.options).results)
-        for barrier in self._lacking(name, ending.values()):
+        left = [pod for pod in self.stocks.running[name] if pod.metadata.key not in ending]
+        for barrier in self._lacking(name, total(left).get(name, {})):
             yield self._short(name, barrier)
 
     def _importance(self, key: str) -> tuple[bool, int, str, str]:
@@ -498,11 +514,11 @@ class _Search:
         if incomplete:
             name, pool = min(incomplete, key=itemgetter(0))
             return _way_out(Degree.CHANGE, (_incomplete(name, pool.id, pool.reason),), name)
-        stock, memo = self.stocks.without(Removed(unused=False, broken=True, held=0), self.pod)
+        stock = self.stocks.without(Removed(unused=False, broken=True, held=0), self.pod)
         judgement = can_any_node_serve(
             stock,
             self.claims.open,
-            memo=memo,
+            memo=self.reading.memo,
             prospects=self.reading.state.prospects,
             within=frozenset(chosen) if chosen and len(chosen) < len(self.stock.nodes) else None,
         )

@@ -85,7 +85,6 @@ REASONS = StepLimit(
     "the page shows the scheduler's messages for the remaining pods",
 )
 SEARCHED_HINTS = StepLimit(3_000_000, "advice for claims that do not fit a node (`simulate --claims`)", _NO_ADVICE)
-TRIAL = StepLimit(3_000_000, "allocating claims from files on all kinds of nodes", "the answer is undecided")
 OTHER_POOLS = StepLimit(
     2_000_000,
     "comparing a device with the other pools of its node (`explain device`)",

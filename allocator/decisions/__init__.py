@@ -18,7 +18,7 @@ from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, 
 from allocator.decisions.pod_claims import PodClaims, find_claims, node_obstacle, plugin_nodes
 from allocator.decisions.readiness import latest_binding, unusable, why_unready
 from allocator.decisions.redaction import name_pods, redact
-from allocator.decisions.trial import NodeGroup, try_out
+from allocator.decisions.trial import NodeGroup, by_answer
 
 __all__ = [
     "BY_DEFAULT",
@@ -33,6 +33,7 @@ __all__ = [
     "PlacementRules",
     "PodClaims",
     "Serving",
+    "by_answer",
     "demand_key",
     "find_claims",
     "full_nodes",
@@ -45,7 +46,6 @@ __all__ = [
     "placement_of",
     "plugin_nodes",
     "redact",
-    "try_out",
     "unusable",
     "why_unready",
 ]

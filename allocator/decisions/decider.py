@@ -233,9 +233,10 @@ class Decider:
         *,
         idle: bool = False,
         within: Collection[str] | None = None,
+        options: SearchOptions | None = None,
     ) -> FleetAnswer:
         """Return whether each node, or each node in `within`, can serve claims; with `idle`, as if no device were in use."""
-        return fleet(stock, claims, options=self.options(), idle=idle, memo=self._memo, within=within)
+        return fleet(stock, claims, options=options or self.options(), idle=idle, memo=self._memo, within=within)
 
     def choose_on(
         self,

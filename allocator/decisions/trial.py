@@ -1,4 +1,4 @@
-"""Which nodes could serve unallocated claims. Nothing is reserved."""
+"""Groups of nodes that have one answer about unallocated claims."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.all_nodes import fleet
 from allocator.answer import Rejection, SearchVerdict
-from allocator.one_node import SearchOptions
-from dra import step_limits
-from dra.budget import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from allocator.all_nodes import FleetAnswer
-    from dra.objects import ResourceClaim
-    from dra.stock import Stock
 
 MAX_GROUPS = 32  # that get detailed reasons
 
@@ -32,13 +26,12 @@ class NodeGroup(msgspec.Struct, frozen=True):
     devices: tuple[str, ...] = ()  # that the claims would get on the first of the nodes
 
 
-def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] | None = None) -> tuple[NodeGroup, ...]:
-    """Try unallocated claims on all nodes, or on the given ones, and group the nodes by answer.
+def by_answer(answers: FleetAnswer, nodes: Iterable[str]) -> tuple[NodeGroup, ...]:
+    """Group these nodes by their answer about unallocated claims.
 
     Feasible groups come before the others, and larger groups before smaller ones.
     """
-    answers = fleet(stock, claims, options=SearchOptions(budget=Budget(step_limits.TRIAL)))
-    candidates = set(answers if nodes is None else nodes)
+    candidates = set(nodes)
     groups = [tuple([name for name in names if name in candidates]) for names in answers.equal_nodes()]
     feasible = set(answers.feasible)
     groups = sorted(filter(None, groups), key=lambda group: (group[0] not in feasible, -len(group)))

@@ -173,7 +173,9 @@ class SnapshotRun:
     ) -> None:
         self.snapshot = snapshot
         self.names_victims = names_victims
-        self._granted: list[tuple[Pod, Sequence[ResourceClaim]]] = []  # the placed pods on their nodes, and their claims
+        self._granted: list[
+            tuple[Pod, Sequence[ResourceClaim]]
+        ] = []  # the placed pods on their nodes, and their claims
         self._refused: dict[str, tuple[_Wanted, int]] = {}  # without victims, and how many pods were placed before
         self.stock = snapshot.stock
         self.decider = decider

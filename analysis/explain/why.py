@@ -176,7 +176,7 @@ class Facts:
         if self.node or self.pod.is_done or self.is_changed or is_coming:
             return None
         prospect = prospect_of(self._as_admitted(), self.reading)
-        if prospect is not None and self.webhook.refusals and not self.is_stored and prospect.outlook is Outlook.FITS:
+        if prospect is not None and not self.is_stored and prospect.outlook is Outlook.FITS and self.webhook.refusals:
             return None  # the webhook refuses the pod for a reason other than devices
         return prospect
 
