@@ -208,7 +208,8 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
     def reasons_on(node: Node, used: Mapping[str, int]) -> Iterator[Barrier]:
         if required_node and required_node != node.metadata.name:
             yield Barrier(BarrierKind.NODE_NAME, "node(s) didn't match the requested node name", required_node)
-        for taint in untolerated(pod.spec.tolerations, node.spec):
+        is_tainted = node.spec.taints or node.spec.unschedulable
+        for taint in untolerated(pod.spec.tolerations, node.spec) if is_tainted else ():
             if taint is _CORDON:
                 yield Barrier(BarrierKind.CORDON, "node(s) were unschedulable")
                 continue

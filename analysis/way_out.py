@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from allocator import SearchOptions, allocate
 from allocator.decisions import node_obstacle
 from allocator.pods import BarrierKind, barriers_by_name, plugin_offers, reports_health, requests, total
-from allocator.preemption import claims_in_reach
 from allocator.reasons import drivers_of, request_positions
 from analysis.capacity import pods_of, since_of, unused_claims
 from dra import step_limits
@@ -149,9 +148,9 @@ class RelaxedStocks:
         self.unused = unused_claims(reading)
         self._pods = {pod.metadata.uid: pod for pod in reading.pods.values() if not pod.has_ended}
         self.used = reading.used if reading.knows_pods else {}
-        self._built: dict[tuple[frozenset[str], bool], Stock] = {}
-        self._in_reach: dict[str, set[str]] = {}
-        self._used_without: dict[tuple[int, int, str], Mapping[str, Amounts]] = {}
+        self._built: dict[tuple[Removed, tuple[int, str]], Stock] = {}
+        self._pools: dict[str, list[Pool]] = {}
+        self._used_without: dict[tuple[int, tuple[int, str]], Mapping[str, Amounts]] = {}
         self._levels: dict[tuple[int, str], dict[str, Cost]] = {}  # by priority and namespace of the waiting pod
         allocated = [key for key, claim in self.stock.claims.items() if claim.status.allocation is not None]
         self.used_claims = [key for key in allocated if key not in self.unused]
@@ -193,31 +192,36 @@ class RelaxedStocks:
 
     def without(self, removed: Removed, pod: Pod) -> Stock:
         """Return the stock without these obstacles of a pod."""
-        held = [key for key, level in self.levels_for(pod).items() if level <= removed.held]
-        keys = frozenset(self.unused.union(held) if removed.unused else held)
-        built = self._built.get((keys, removed.broken))
-        if built is None:
+        asked = removed, _whose(removed.held, pod)
+        if asked not in self._built:
+            keys = [key for key, level in self.levels_for(pod).items() if level <= removed.held]
+            keys += self.unused if removed.unused else ()
             stock = self.repaired if removed.broken else self.stock
-            built = stock.with_all((), removed=[stock.claims[key] for key in keys])
-            self._built[keys, removed.broken] = built
-        return built
+            self._built[asked] = stock.with_all((), removed=[stock.claims[key] for key in keys])
+        return self._built[asked]
+
+    def pools(self, node: str) -> list[Pool]:
+        """Return the pools of a node; none if it is unknown which devices the node has."""
+        if node not in self._pools:
+            self._pools[node] = []
+            with suppress(NodeSelectorError):
+                self._pools[node] = self.stock.pools(node)
+        return self._pools[node]
 
     def in_reach(self, node: str) -> set[str]:
         """Return the claims that hold devices of a node's pools."""
-        if node not in self._in_reach:
-            self._in_reach[node] = claims_in_reach(node, self.stock)
-        return self._in_reach[node]
+        return {key for pool in self.pools(node) for key in self.stock.results.get(pool.id, ())}
 
     def used_without(self, held: int, pod: Pod) -> Mapping[str, Amounts]:
         """Return by node what pods use once those up to this level have ended, for a waiting pod."""
         if not held or held == Cost.HIGHER:
             return {} if held else self.used
-        waiting = pod.spec.priority or 0, _namespace_of(pod)
-        key = held, waiting[0], waiting[1] if held == Cost.OWN else ""
-        if key not in self._used_without:
+        asked = held, _whose(held, pod)
+        if asked not in self._used_without:
+            waiting = pod.spec.priority or 0, _namespace_of(pod)
             pods = chain.from_iterable(self.running.values())
-            self._used_without[key] = total(stays for stays in pods if _level_of(stays, *waiting) > held)
-        return self._used_without[key]
+            self._used_without[asked] = total(stays for stays in pods if _level_of(stays, *waiting) > held)
+        return self._used_without[asked]
 
     def levels_for(self, pod: Pod) -> dict[str, Cost]:
         """Return by claim what it costs a pod to wait for the claim's living users; pods of one priority and namespace share the answer."""
@@ -232,6 +236,13 @@ class RelaxedStocks:
 
 def _namespace_of(pod: Pod) -> str:
     return pod.metadata.namespace or "default"
+
+
+def _whose(held: int, pod: Pod) -> tuple[int, str]:
+    """Return what of a waiting pod decides which pods are up to a level: nothing, its priority, or its namespace, too."""
+    if held in (0, Cost.HIGHER):
+        return 0, ""
+    return pod.spec.priority or 0, _namespace_of(pod) if held == Cost.OWN else ""
 
 
 def _level_of(pod: Pod, priority: int, namespace: str) -> Cost:
@@ -277,7 +288,7 @@ class _Search:
         served = ((removed, self.serving(removed, reached)) for removed in sets)
         removed, able = next(answer for answer in served if answer[1])  # the last of the sets is as good as IDEAL
         stays = self.stocks.without(removed, self.pod).claims.keys()
-        node = min(able, key=lambda name: (len(self.stocks.in_reach(name) - stays), name))
+        node = min(able, key=lambda name: (sum(key not in stays for key in self.stocks.in_reach(name)), name))
         obstacles = sorted(set(self._obstacles(node, removed)), key=attrgetter("cost", "subject", "text"))
         waits = self.serving(Removed(unused=False, broken=False, held=Cost.HIGHER), reached)
         others = f"; {count_of(len(able) - 1, 'more node')} could serve it, too" if len(able) > 1 else ""
@@ -293,8 +304,10 @@ class _Search:
 
     def _devices(self, removed: Removed, nodes: Collection[str]) -> set[str]:
         """Return the nodes whose devices can serve the pod without these obstacles."""
-        stock = self.stocks.without(removed, self.pod)
-        search = partial(self.reading.decider.search_fleet, stock, options=self.options)
+        is_idle = removed.held == Cost.HIGHER and (removed.unused or not self.stocks.unused)
+        idle = self.stocks.repaired if removed.broken else self.stock
+        stock = idle if is_idle else self.stocks.without(removed, self.pod)
+        search = partial(self.reading.decider.search_fleet, stock, idle=is_idle, options=self.options)
         able: set[str] = set()
         for names, claims in (
             ({name for name in nodes if name not in self.plugins}, self.claims.open),
@@ -341,7 +354,7 @@ class _Search:
             yield from self.broken.get(name, ())
         stock = self.stocks.without(removed, self.pod)
         claims = self.claims.without_uncreated().open if name in self.plugins else self.claims.open
-        gone = self.stocks.in_reach(name) - stock.claims.keys()
+        gone = [key for key in self.stocks.in_reach(name) if key not in stock.claims]
         ending: dict[str, Pod] = {}
         # Keep the claims that need not go: first those of the most important pods, then the oldest.
         for key in sorted(gone, key=self._importance):
@@ -364,7 +377,7 @@ class _Search:
     def _holder(self, name: str, key: str) -> Obstacle:
         """Return the obstacle that a claim holds devices of a node."""
         claim = self.stock.claims[key]
-        pools = {pool.id for pool in self.stock.pools(name)}
+        pools = {pool.id for pool in self.stocks.pools(name)}
         held = [result.device for result in results_of(claim) if (result.driver, result.pool) in pools]
         devices = f"{list_first(held, _NAMED)} of node {name}"
         since = f" since {since_of(claim)}" if since_of(claim) else ""
@@ -382,7 +395,7 @@ class _Search:
 
     def _unusable(self, name: str, results: Iterable[DeviceRequestAllocationResult]) -> Iterator[Obstacle]:
         """Yield the taints and the incomplete pools of the devices that the pod would get on a repaired node."""
-        pools = {pool.id: pool for pool in self.stock.pools(name)}
+        pools = {pool.id: pool for pool in self.stocks.pools(name)}
         for result in results:
             pool = pools.get((result.driver, result.pool))
             if pool is None or pool.status is not PoolStatus.OK:
@@ -507,8 +520,7 @@ class _Search:
         drivers = set[str]().union(*[drivers_of(classes[name].spec) for name in requested if name in classes])
         pools: list[tuple[str, Pool]] = []
         for name in chosen:
-            with suppress(NodeSelectorError):
-                pools += [(name, pool) for pool in self.stock.pools(name) if pool.id[0] in drivers]
+            pools += [(name, pool) for pool in self.stocks.pools(name) if pool.id[0] in drivers]
         complete = {pool.id[0] for _, pool in pools if pool.status is PoolStatus.OK}
         incomplete = [(name, pool) for name, pool in pools if pool.id[0] not in complete]
         if incomplete:
