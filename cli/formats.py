@@ -180,9 +180,9 @@ _ABOUT: Final = (
     "`drawbridge check` reports the codes D and R.",
     "A D error means that the API server of the newest supported Kubernetes refuses the object, except D002, D010 and D214; an R error, that the webhook refuses the object.",
     "A warning means that the object is accepted, but does not work as intended.",
-    "The codes C are mistakes in the configuration; each command that reads the configuration reports them.",
+    "The codes C are mistakes in the configuration.",
     "In the formats sarif, github and junit, `drawbridge translate` and `drawbridge survey` report outcomes as the codes M.",
-    "`drawbridge doctor` reports the codes O, and `drawbridge survey` reports the codes S.",
+    "`drawbridge doctor` reports the codes O, and `drawbridge survey` the codes S.",
 )
 _CHAPTERS: Final = {
     "D0": "Form of manifests",

@@ -38,7 +38,6 @@ UNITS = {" KiB": 1 << 10, " MiB": 1 << 20, "": 1}
 RECORDED_PAGES = (
     "migrate.md",
     "node.md",
-    "tutorial-admin.md",
     "tutorial-developer.md",
     "tutorial-sre.md",
 )

@@ -76,12 +76,13 @@ BEHAVIOURS = (
 
 
 def comparison() -> str:
-    """Write how many behaviours drawbridge has, and a table of all of them."""
+    """Write how many behaviours drawbridge has, and a table of those that it lacks or has only in part."""
     counts = Counter(behaviour.state for behaviour in BEHAVIOURS)
     whole, part, missing = (counts[state] for state in ("yes", "in part", "no"))
     allocator = f"Of the {len(BEHAVIOURS)} behaviours of Tensor Fusion's allocator"
     lines = [f"{allocator}, drawbridge has {whole}, {part} more in part, and {missing} not.", ""]
     lines += ["| Tensor Fusion | drawbridge | missing |", "|---|---|---|"]
     for name, ours, _, lacks in BEHAVIOURS:
-        lines.append(f"| {name} | {ours or 'no'} | {lacks} |")
+        if lacks:
+            lines.append(f"| {name} | {ours or 'no'} | {lacks} |")
     return "\n".join(lines)

@@ -30,6 +30,30 @@ def test_the_versions_page_lists_each_behaviour_tested_on_older_versions():
     assert sorted(tested) == sorted(re.findall(r"^\| ([a-z][^|]*) \|", table, re.MULTILINE))
 
 
+def words_opened_by(page, anchor):
+    """Return the number of words from a heading to the next one of its level; without an anchor, those before the first section."""
+    text = re.sub(
+        r"```.*?```", lambda block: re.sub("^#", " #", block[0], flags=re.MULTILINE), read_page(page), flags=re.DOTALL
+    )
+    if not anchor:
+        return len(text.partition("\n## ")[0].split())
+    for section in re.split(r"^(?=## )", text, flags=re.MULTILINE):
+        title = section.partition("\n")[0].removeprefix("## ")
+        if re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") == anchor:
+            return len(section.split())
+    raise LookupError(f"{page} has no section #{anchor}")
+
+
+def test_each_question_is_answered_by_one_click_and_at_most_400_words():
+    rows = re.findall(r"^\| ([^|]*[?.]) \| (.*) \|$", read_page("README.md"), re.MULTILINE)
+    assert len(rows) == 15
+    for question, answer in rows:
+        links = re.findall(r"\]\(([\w-]+\.md)(?:#([\w-]+))?\)", answer)
+        assert links, question
+        for page, anchor in links:
+            assert words_opened_by(page, anchor) <= 400, (question, page, anchor)
+
+
 def gitops_objects():
     """Return the objects of the YAML blocks about Argo CD and Flux."""
     section = read_page("install.md").partition("\n## GitOps\n")[2].partition("\n## ")[0]
