@@ -1,4 +1,4 @@
-"""Explains refusals as text, for one node or for many nodes. The nodes that are nearest to a fit come first.
+"""Formats refusals as messages, for one node or for many nodes. The nodes that are nearest to a fit come first.
 
 This module reads finished answers and does not allocate. `allocator.reasons.nearest` finds changes with which claims would fit. The
 webhook, the bridge and the commands all use this text.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dra.objects import DeviceAttribute
 
 _ORDER = {stage: number for number, stage in enumerate(Stage)}
-# The text after a number of devices that a stage rejected.
+# The words after the number of devices that a stage rejected.
 _WORDS = {
     Stage.NODE: "belong to other nodes",
     Stage.POOL: "are in a pool that cannot be used",
@@ -47,7 +47,7 @@ _REMEDIES = {
 }
 
 _NEARNESS = (SearchVerdict.FEASIBLE, SearchVerdict.UNDECIDED, SearchVerdict.INFEASIBLE, SearchVerdict.ERROR)
-MAX_EXPLAINED = 4  # kinds of refusing nodes that a text names; nodes that the pod may use come first
+MAX_EXPLAINED = 4  # maximum number of node groups in a message; nodes that the pod may use come first
 VALUES = 12  # the maximum of an attribute's values in a list
 _OBVIOUS = frozenset((Stage.CLASS, Stage.SELECTOR))
 
@@ -145,7 +145,7 @@ def sentence(answer: NodeAnswer) -> str:
 
 
 def attribute_text(value: DeviceAttribute) -> str:
-    """Return the value of an attribute as text. For a list this is "a list"."""
+    """Format the value of an attribute. A list is formatted as "a list"."""
     for scalar in (value.string, value.version, value.int_):
         if scalar is not None:
             return str(scalar)
@@ -169,7 +169,7 @@ def cannot_serve(answer: NodeAnswer) -> str:
 
 
 def by_text(texts: Mapping[str, str]) -> tuple[Reason, ...]:
-    """Return a reason for each text, with its nodes; the reason of most nodes first."""
+    """Group nodes by reason text; the reason of most nodes comes first."""
     nodes: dict[str, list[str]] = {}
     for name, text in texts.items():
         nodes.setdefault(text, []).append(name)

@@ -58,7 +58,7 @@ _LOOKED_AT = 10  # steps of a microsecond for explaining one device
 
 
 class _Loss(msgspec.Struct, frozen=True):
-    """Why one device does not fit."""
+    """The reason why one device does not fit."""
 
     stage: Stage
     cause: str
@@ -298,7 +298,7 @@ class _RefusedRequest:
     # ---- one device
 
     def _judge(self, leaf: Leaf, candidate: DeviceCandidate) -> DeviceJudgement:
-        """Judge a device independently of which devices are in use. Equal devices are judged once."""
+        """Evaluate a device without regard to devices in use. Equal devices are evaluated once."""
         [kind] = self.cache.kinds(self.judge, [candidate])
         return self.cache.judged[kind][leaf.index]
 

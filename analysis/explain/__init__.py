@@ -1,4 +1,4 @@
-"""`drawbridge explain`: makes and shows stories.
+"""`drawbridge explain`: builds and prints the story of an object.
 
 A story explains the state of a pod, a workload, a claim or a device, from a cluster or a dump.
 """

@@ -1,6 +1,6 @@
-"""Makes the story of a claim: its requests, its devices, its pods, and what is wrong with it.
+"""Builds the story of a claim: its requests, devices, pods and faults.
 
-The faults are those that the allocator reports every few minutes, with the same messages (`allocator.reports`).
+The faults and their messages equal those that the allocator reports every few minutes (`allocator.reports`).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def state_of_claim(claim: ResourceClaim) -> ClaimState:
 
 
 def faults_of(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
-    """Yield what is wrong: reservations for deleted pods, devices that are gone, a deleted owner, and conflicts with other claims."""
+    """Yield faults: reservations for deleted pods, withdrawn devices, a deleted owner, and conflicts with other claims."""
     stock = reading.stock
     pools = dict.fromkeys((result.driver, result.pool) for result in results_of(claim))
     slices: list[ResourceSlice] = []
@@ -133,7 +133,7 @@ def faults_of(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
 
 
 def device_of(stock: Stock, driver: str, pool: str, name: str) -> Device | None:
-    """Return a device as it is published now; None if it is not published."""
+    """Return the currently published device; None if no slice publishes it."""
     for page in stock.newest_pages((driver, pool)):
         for device in page.devices:
             if device.name == name:
@@ -142,14 +142,14 @@ def device_of(stock: Stock, driver: str, pool: str, name: str) -> Device | None:
 
 
 def condition_text(condition: Condition) -> str:
-    """Write a condition in one line."""
+    """Format a condition as one line."""
     why = f" ({condition.reason})" if condition.reason else ""
     message = f": {condition.message}" if condition.message else ""
     return f"{condition.type}={condition.status}{why}{message}"
 
 
 def describe_requests(claim: ResourceClaim) -> list[str]:
-    """Return the requests of a claim, and its constraints, each in a few words."""
+    """Return short descriptions of a claim's requests and constraints."""
     counts = Counter(
         [" or ".join(map(_describe_request, request.alternatives.values())) for request in claim.spec.devices.requests]
     )

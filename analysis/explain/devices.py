@@ -1,4 +1,4 @@
-"""Makes the story of a device: its holders and their shares, its free capacity, and which devices can be in use beside it."""
+"""Builds the story of a device: its holders and their shares, its free capacity, and the devices that can be in use together with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the story of a claim for which the user asks: which pods use it or wait for it, and whether devices for it are available."""
+"""Builds the story of a single claim: the pods that use it or wait for it, and whether devices for it are available."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lone_claim_story(key: str, reading: Reading) -> LoneClaimStory:
     namespace = claim.metadata.namespace or "default"
     name = claim.metadata.name
     users = [pod for pod in reading.pods.values() if not pod.has_ended and key in claim_keys(pod)]
-    # Without users, the claim is judged for a pod that requests only this claim.
+    # Without users, evaluate the claim for a pod that requests only this claim.
     entry = PodResourceClaim(name="claim", resource_claim_name=name)
     stand_in = Pod(metadata=ObjectMeta(name="stand-in", namespace=namespace), spec=PodSpec(resource_claims=(entry,)))
     judged_pod = users[0] if users else stand_in

@@ -1,4 +1,4 @@
-"""Makes the story of a pod: its requests, the decisions about them, its devices, and why it does not run."""
+"""Builds the story of a pod: its requests, the decisions about them, its devices, and why it does not run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pod_story(key: str, reading: Reading) -> PodStory:
     if prospect is not None and room_on and prospect.outlook in REFUSING:
         prospect = replace(prospect, outlook=Outlook.FITS, reason=Reason(text=""), way_out=None)
     if prospect is not None and prospect.way_out is not None and prospect.way_out.text != state.reasons[0].text:
-        # Something else has to happen first, so removing the obstacles is not enough.
+        # Another step comes first, so removing the obstacles is not enough.
         prospect = replace(prospect, way_out=prospect.way_out.without_remedies())
     # Conditions with status False, with the messages of the scheduler and the kubelet.
     conditions: list[str] = []

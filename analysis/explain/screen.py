@@ -1,6 +1,6 @@
-"""Writes stories for a terminal: one fact per line, the important facts first.
+"""Formats stories for a terminal: one fact per line, important facts first.
 
-A long list is cut, and the number of the remaining entries is written. `-o json` leaves nothing out.
+Long lists end with the number of entries that are left out. `-o json` has all entries.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def report(story: Story, server: AssumedServer) -> Report:
 
 
 def screen_of_pod(story: PodStory) -> Iterator[str]:
-    """Write the story of a pod."""
+    """Format the story of a pod."""
     creator = f", created by {' of '.join(story.owners)}" if story.owners else ""
     where = f" on {story.node}" if story.node else ""
     yield f"pod {story.name}: {story.phase or 'in no cluster yet'}{where}, scheduler {story.scheduler}{creator}"
@@ -87,7 +87,7 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
 
 
 def _webhook(webhook: WebhookStory) -> Iterator[str]:
-    """Write the webhook's decision about each key.
+    """Format the webhook's decision about each key.
 
     A pod in the cluster:  main: nvidia.com/gpu (nvidia) translated: 1 whole GPU; now 2 of 2 nodes publish it as a whole GPU
     A pod of a file:       main: nvidia.com/gpu (nvidia) would be translated: 1 whole GPU; because 2 of 2 nodes publish it as a whole GPU
@@ -110,7 +110,7 @@ def _webhook(webhook: WebhookStory) -> Iterator[str]:
 
 
 def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
-    """Write the story of a workload: the states of its pods, and the story of one pod. `explain pod NAME` explains each other pod."""
+    """Format the story of a workload: the states of its pods, and the story of one pod. `explain pod NAME` explains each other pod."""
     desired = f", {count_of(story.desired_pods, 'pod')} wanted" if story.desired_pods is not None else ""
     yield f"{story.kind.lower()} {story.name}: {story.running_pods} running{desired}"
     yield from _rows("problem", story.conditions, _ROWS, "problem")
@@ -130,7 +130,7 @@ def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
 
 
 def screen_of_claim(story: LoneClaimStory) -> Iterator[str]:
-    """Write the story of a claim."""
+    """Format the story of a claim."""
     pods = f", named by pods {list_first(story.pods, _NAMES)}" if story.pods else ""
     yield f"claim {story.claim.name}: {story.claim.state}{pods}"
     yield from _reason(story.reason)
@@ -140,7 +140,7 @@ def screen_of_claim(story: LoneClaimStory) -> Iterator[str]:
 
 
 def screen_of_device(story: DeviceStory) -> Iterator[str]:
-    """Write the story of a device."""
+    """Format the story of a device."""
     where = f" on {story.node}" if story.node else ""
     origin = f", ResourceSlice {story.slice}" if story.slice else ", no longer published by its driver"
     yield f"device {story.name}: {story.state}{where}{origin}"
@@ -175,7 +175,7 @@ def screen_of_device(story: DeviceStory) -> Iterator[str]:
 
 
 def screen_of_server(server: AssumedServer) -> Iterator[str]:
-    """Write which server the answer is for, if a server was declared or read."""
+    """Format the API server's version and gates, if they were declared or read."""
     version = f"Kubernetes {server.kubernetes}"
     match server.source:
         case ServerSource.OPTIONS:
@@ -289,7 +289,7 @@ def _row(head: str, text: str) -> str:
 
 
 def _rows(head: str, texts: Sequence[str], limit: int, noun: str, suffix: str = "") -> Iterator[str]:
-    """Write a line for each of the first texts, and count the rest."""
+    """Format a line for each of the first strings, and the number of the others."""
     for text in texts[:limit]:
         yield _row(head, text)
     yield from _remaining_line(texts, limit, noun, suffix)

@@ -31,7 +31,7 @@ class Step(StrEnum):
 
 
 class Trust(StrEnum):
-    """How far the webhook's record on a pod (its annotations) can be trusted."""
+    """The trust level of the webhook's record on a pod (its annotations)."""
 
     NONE = ""
     VERIFIED = "verified"

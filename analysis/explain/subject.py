@@ -1,4 +1,4 @@
-"""Finds the object that the arguments of `drawbridge explain` name, and makes its story."""
+"""Finds the object that the arguments of `drawbridge explain` name, and builds its story."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _KINDS = {
 }
 _KIND_OF = {alias: kind for kind, aliases in _KINDS.items() for alias in aliases}
 CODE = re.compile(r"[A-Za-z]\d+|all")
-WORDS = (*_KINDS, *KIND_OF)  # the words for kinds on a command line
+WORDS = (*_KINDS, *KIND_OF)  # names of kinds on the command line
 
 
 class Subject(NamedTuple):
-    """The object to explain: pod, claim, device or workload; the word that was given for its kind; and its name."""
+    """The object to explain (pod, claim, device or workload), the argument for its kind, and its name."""
 
     kind: str
     kind_name: str
@@ -90,7 +90,7 @@ def story_of(subject: Subject, namespace: str, reading: Reading) -> Story:
 
 
 def _creator_of(pod_name: str, reading: Reading) -> str:
-    """Return the workload, as kind/name, by whose name a pod is called; "" if there is none."""
+    """Return the workload (kind/name) whose name is a prefix of a pod's name; "" if there is none."""
     for obj in reading.objects:
         identity = identity_of(obj)
         if pod_name.startswith(f"{identity.name}-") and any(created_pods(obj)):

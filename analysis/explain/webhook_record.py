@@ -1,6 +1,6 @@
 """The webhook's decisions about a pod, from the record on the pod; without a record, the decisions that the webhook would make now.
 
-Every author of a pod may write annotations, so the story contains whether the signature of the record is valid. Without the signing keys the
+Every author of a pod may write annotations, so the story states whether the record's signature is valid. Without the signing keys the
 record is unchecked.
 """
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from analysis.loading import Object, Reading
     from dra.objects import Pod
 
-_LONGEST = 4096  # characters of one text of a record
-_MAX = 256  # texts of a record
+_LONGEST = 4096  # maximum characters of a string in a record
+_MAX = 256  # maximum strings of a record
 
 
 def webhook_story(pod: Pod, reading: Reading) -> WebhookStory:
@@ -88,7 +88,7 @@ def decide_now(obj: Object, reading: Reading) -> WebhookStory:
 
 
 def as_written(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod as its author wrote it, by the record on it, if it has one."""
+    """Restore a pod to what its author wrote, from the record on it; without a record, return the pod."""
     annotations = inside(raw, "metadata", "annotations")
     return _restored(raw, *_removed(annotations)) if names.ORIGINAL in annotations else raw
 

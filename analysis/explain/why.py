@@ -238,7 +238,7 @@ def scheduler_actor(name: str, configuration: Configuration) -> Actor:
 
 
 def _why_over(facts: Facts) -> Reason | None:
-    """Return why a pod that runs, has ended or is being deleted takes no further step."""
+    """Return why a running, ended or deleted pod takes no further step."""
     pod, node, deleted = facts.pod, facts.node, facts.pod.metadata.deletion_timestamp
     if pod.has_ended:
         return Reason(actor=Actor.NONE, text=f"it has ended ({pod.status.phase}), and uses nothing any more")
@@ -254,7 +254,7 @@ def _why_over(facts: Facts) -> Reason | None:
     return None
 
 
-# ---- before a scheduler looks for devices
+# ---- before scheduling
 
 
 def _is_refused(facts: Facts) -> Iterator[Reason]:
@@ -263,7 +263,7 @@ def _is_refused(facts: Facts) -> Iterator[Reason]:
 
 
 def refusal_of(refusals: Sequence[Finding]) -> Reason:
-    """Return who refuses a pod that is in no cluster yet: the API server if it does, or the webhook."""
+    """Return the refusal of a pod that is not in a cluster: by the API server, else by the webhook."""
     refusal = min(refusals, key=lambda refusal: refusal.code in REFUSALS)
     actor, opening = Actor.USER, "it has to be corrected"
     if refusal.code in REFUSALS:
@@ -407,7 +407,7 @@ def _full_quotas(facts: Facts, keys: Collection[str]) -> Iterator[Reason]:
                 )
 
 
-# ---- at its scheduler
+# ---- scheduling
 
 
 def _is_not_tried(facts: Facts) -> Iterator[Reason]:
@@ -517,7 +517,7 @@ def _scheduler_says(facts: Facts) -> Iterator[Reason]:
 
 
 def _is_not_placed(facts: Facts) -> Iterator[Reason]:
-    """Every other pod without a node: its node if it fits, or what is in its way now."""
+    """Every other pod without a node: the node with room for it, or the obstacles."""
     prospect, scheduler, actor = facts.prospect, facts.admitted_scheduler, facts.actor
     if prospect is not None:
         way_out = prospect.way_out
@@ -562,7 +562,7 @@ def _without_claims(facts: Facts) -> Reason:
 
 
 def _room_text(facts: Facts) -> str:
-    """Return which node has room for a pod now, or why none has."""
+    """Return the node that has room for a pod now, or why no node has."""
     if facts.outcome.node is not None:
         return f"{facts.outcome.node} has room for it, and {_not_placed(facts)}"
     if not facts.reading.stock.nodes:
@@ -573,7 +573,7 @@ def _room_text(facts: Facts) -> str:
 
 
 def _not_placed(facts: Facts) -> str:
-    """Say that a scheduler has not placed a pod yet. kube-scheduler tries a refused pod again after five minutes, even without an event."""
+    """Return the reason for a pod that its scheduler has not placed yet. kube-scheduler retries an unschedulable pod after five minutes, even without an event."""
     again = facts.admitted_scheduler == STOCK and facts.condition("PodScheduled") == FALSE
     retried = "; it tries a refused pod again within five minutes" if again else ""
     return f"{facts.admitted_scheduler} has not placed it yet{retried}"
@@ -604,11 +604,11 @@ def _outlook_text(facts: Facts, prospect: Prospect) -> str:
     return f"devices for it are free{where}, and {_not_placed(facts)}"
 
 
-# ---- on its node
+# ---- on the node
 
 
 def _is_bound_without_devices(facts: Facts) -> Iterator[Reason]:
-    """A claim without devices. The kubelet waits for them, and no scheduler looks at a pod that has a node."""
+    """A claim without devices. The kubelet waits for them, and schedulers ignore pods that have a node."""
     claims, keys = facts.reading.stock.claims, claim_keys(facts.pod)
     lacking = [key for key in keys if key in claims and claims[key].status.allocation is None]
     if not lacking:
@@ -699,7 +699,7 @@ def _is_starting(facts: Facts) -> Iterator[Reason]:
 
 
 def _quote(message: str) -> str:
-    """Return a message of another program as reasons quote it."""
+    """Quote a message of another program for a reason."""
     return message.removeprefix(AGAIN)[:QUOTED]
 
 
@@ -743,9 +743,9 @@ def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:
 
 
 class PodRule(NamedTuple):
-    """A step of a pod, and a function to reasons why the pod has not done it. For doctor: the codes of the reasons, and the kinds that the rule needs.
+    """A step of a pod, and a function that returns reasons why the step is not done. For doctor: the reasons' codes, and the kinds that the rule reads.
 
-    `may_be_none` has kinds of which a cluster need not have any object. Doctor reports a reason once the pod has waited for `patience`.
+    `may_be_none` lists kinds that a cluster may have no objects of. Doctor reports a reason once the pod has waited for `patience`.
     """
 
     step: Step

@@ -1,4 +1,4 @@
-"""Makes the story of a workload: its pods, grouped by status, and the story of one pod of each group.
+"""Builds the story of a workload: its pods, grouped by status, and the story of one pod of each group.
 
 Pods are found by their owner references, so workloads of unknown kinds are explained too. If a workload has no pods, the story is about the
 first pod that its controller would create.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cluster.resources import Raw, Resource
 
 _SHORT = {"deploy": "Deployment", "sts": "StatefulSet", "ds": "DaemonSet", "rs": "ReplicaSet", "cj": "CronJob"}
-# Every word for a built-in kind: its name, its plural, its short name in kubectl.
+# All names of a built-in kind: kind, plural, and kubectl's short name.
 KIND_OF = {word: resource.kind for resource in WORKLOADS for word in (resource.kind.lower(), resource.plural)} | _SHORT
 # Kinds between a workload and its pods.
 _BETWEEN = {"Deployment": (REPLICA_SETS,), "CronJob": (JOBS,)}
@@ -47,7 +47,7 @@ def kinds_of(name: str) -> list[Resource[Raw]]:
 
 
 class Workload(NamedTuple):
-    """A workload, as far as it was read, and its pods."""
+    """A workload, with the objects that could be read, and its pods."""
 
     identity: ObjectIdentity
     object: Object | None

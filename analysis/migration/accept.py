@@ -1,4 +1,4 @@
-"""Judges whether the DRA drivers of a node serve pods: `drawbridge migrate accept`, before workloads move and after updates of drivers."""
+"""Checks whether the DRA drivers of a node serve pods, for `drawbridge migrate accept`. Run it before workloads move and after driver updates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _IMAGE = "name an image with --image that the node has or can pull, with sh, ech
 
 
 class Kind(NamedTuple):
-    """Devices that one claim can mean: of one class, driver and product. `attribute` has the product."""
+    """Devices of one class, driver and product, which one claim can request. `attribute` has the product."""
 
     device_class: str
     driver: str
@@ -54,7 +54,7 @@ class Kind(NamedTuple):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The result of one check; of the node as a whole without a driver."""
+    """The result of one check. Without a driver, the check is about the whole node."""
 
     node: str
     device_class: str = ""
@@ -74,7 +74,7 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CdiEdits(NamedTuple):
-    """What the CDI devices of a claim add to a container, and the host paths that this needs, each with its CDI file."""
+    """The container edits of a claim's CDI devices, and the host paths that they need, each with its CDI file."""
 
     devices: frozenset[str]
     environment: frozenset[str]
@@ -143,7 +143,7 @@ def check_offers(node: str, kinds: Sequence[Kind], reading: Reading) -> Iterator
 def result(
     node: str, kind: Kind, check: CheckName, fault: DriverFault | None, message: str = "", *, runtime_class: str = ""
 ) -> Check:
-    """Return the result of a check; `message` is that of a check that passed, with the runtime class of its pod."""
+    """Return the result of a check. `message` describes a passed check; the result adds the runtime class of its pod."""
     said = fault or DriverFault(message)
     return Check(
         node=node,
@@ -205,7 +205,7 @@ def _runtime_fault(message: str) -> DriverFault:
 
 
 def cdi_devices(claim_uid: str, read: HostFiles) -> list[str] | None:
-    """Return the CDI devices that the driver has named to the kubelet for a claim; None if the kubelet has not prepared the claim."""
+    """Return the CDI devices that the driver returned to the kubelet for a claim; None if the kubelet has not prepared the claim."""
     for name in CHECKPOINTS:
         with suppress(msgspec.DecodeError, KeyError, TypeError):
             data = msgspec.json.decode(msgspec.json.decode(read.files.get(name, ""))["Data"])
@@ -217,7 +217,7 @@ def cdi_devices(claim_uid: str, read: HostFiles) -> list[str] | None:
 
 
 def edits_of(cdi_names: Iterable[str], read: HostFiles) -> CdiEdits:
-    """Return what CDI devices add to a container, by the CDI files of the node."""
+    """Return the container edits of CDI devices, from the node's CDI files."""
     wanted = dict.fromkeys(cdi_names)
     devices, environment, mounts = set[str](), set[str](), set[str]()
     host_paths: dict[str, str] = {}
@@ -244,7 +244,7 @@ def edits_of(cdi_names: Iterable[str], read: HostFiles) -> CdiEdits:
 
 
 def files_fault(cdi_names: Sequence[str] | None, edits: CdiEdits, missing: frozenset[str]) -> DriverFault | None:
-    """Return what is wrong with the CDI files of a prepared claim; None if nothing is."""
+    """Return the fault in the CDI files of a prepared claim; None if there is none."""
     if cdi_names is None:
         return DriverFault(
             f"the kubelet does not list the claim as prepared in {CHECKPOINTS[0]}",
@@ -267,7 +267,7 @@ def isolation_fault(
 ) -> DriverFault | None:
     """Return how the devices in the containers differ from the claim; None if they do not.
 
-    `usual` are the device nodes of every container. A driver without CDI adds device nodes by another way, which is not judged.
+    `usual` are the device nodes that every container has. A driver without CDI adds device nodes in another way, which is not checked.
     """
     sees_any = (
         edits.devices & claimed.devices or edits.environment & claimed.environment or edits.mounts & claimed.mounts
@@ -289,7 +289,7 @@ def isolation_fault(
 
 
 def release_fault(claim_uid: str, edits: CdiEdits, before: HostFiles, after: HostFiles) -> DriverFault | None:
-    """Return what is left of a claim after its pod; None if nothing is. A file that was there before the claim may stay."""
+    """Return the fault if something of a claim remains after its pod ended, else None. Files that existed before the claim may stay."""
     left = sorted((edits.files & after.files.keys()) - before.files.keys())
     if left:
         return DriverFault(
@@ -303,14 +303,14 @@ def release_fault(claim_uid: str, edits: CdiEdits, before: HostFiles, after: Hos
 
 
 def stuck_fault(kind: str, name: str) -> DriverFault:
-    """Return the fault of an object that is not deleted: the driver does not unprepare the claim."""
+    """Return the fault for an object whose deletion does not finish: the driver does not unprepare the claim."""
     return DriverFault(
         f"{kind} {name} is not deleted", "read the log of the driver's pod on this node: it has to release the claim"
     )
 
 
 def report(acceptance: Acceptance) -> Report:
-    """Make the table for people."""
+    """Make the text table."""
     rows = [
         (
             check.node,

@@ -1,7 +1,7 @@
-"""The pods of `drawbridge migrate accept`, and what their logs say.
+"""The pods of `drawbridge migrate accept`, and the parsers of their logs.
 
-A reader pod prints the files of its node that describe prepared claims, and which host paths do not exist. A device pod has two containers,
-one with the claim and one without it, which print what they see. The logs have a heading for each part, and a blank before every other line.
+A reader pod prints the node's files that describe prepared claims, and the host paths that do not exist. A device pod has two containers,
+one with the claim and one without it, which print their device nodes and variables. The logs have a heading for each part, and a blank before every other line.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ exec sleep 3600
 
 
 class HostFiles(NamedTuple):
-    """What a reader pod has read: files by path, the device nodes that every container has, and the host paths that do not exist."""
+    """The output of a reader pod: files by path, the device nodes that every container has, and the host paths that do not exist."""
 
     files: Mapping[str, str]
     devices: frozenset[str]
@@ -91,7 +91,7 @@ class HostFiles(NamedTuple):
 
 
 class ContainerView(NamedTuple):
-    """What a container sees."""
+    """The device nodes and environment variables of a container."""
 
     devices: frozenset[str]
     environment: frozenset[str]  # NAME=VALUE
@@ -178,14 +178,14 @@ def is_complete(log: str) -> bool:
 
 
 def node_files(log: str) -> HostFiles:
-    """Return what a reader pod has printed."""
+    """Parse the log of a reader pod."""
     parts = dict(_parts(log))
     files = {name.removeprefix("file "): text for name, text in parts.items() if name.startswith("file ")}
     return HostFiles(files, _lines(parts, "devices"), _lines(parts, "missing"))
 
 
 def container_view(log: str) -> ContainerView:
-    """Return what a container of a device pod has printed."""
+    """Parse the log of a container of a device pod."""
     parts = dict(_parts(log))
     mounts = frozenset(line.split(" ")[1] for line in _lines(parts, "mounts"))
     return ContainerView(_lines(parts, "devices"), _lines(parts, "environment"), mounts)

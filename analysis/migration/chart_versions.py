@@ -1,4 +1,4 @@
-"""Versions of charts, and ranges of them as Helm, Flux and Argo CD read them (Masterminds/semver 3.5.0: constraints.go)."""
+"""Chart versions, and version ranges as Helm, Flux and Argo CD read them (Masterminds/semver 3.5.0: constraints.go)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _END: Final[_Release] = (1 << 63, 0, 0)
 
 
 def minor_version(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version; a high number for another text, such as a range."""
+    """Return major and minor of a version; a high number for any other string, such as a range."""
     parts = [part for part in version.lstrip("v").split(".")[:2] if part.isdecimal()]
     return (int(parts[0]), int(parts[1])) if len(parts) == 2 else (1 << 30, 0)
 
 
 def newest(wanted: str, versions: Iterable[str]) -> str:
-    """Return a version of a chart: exactly this one, or the newest release in this range; "" if there is none."""
+    """Return the version of a chart: the given one or, for a range, the newest release in it; "" if there is none."""
     available = list(versions)
     exact = [version for version in available if _plain(version) == _plain(wanted)]
     if exact:
@@ -45,12 +45,12 @@ def newest(wanted: str, versions: Iterable[str]) -> str:
 
 
 def _plain(version: str) -> str:
-    """Return a version without `v`; a tag of a registry has `_` in place of `+`."""
+    """Return a version without the prefix `v`. Registry tags have `_` instead of `+`."""
     return version.removeprefix("v").replace("_", "+")
 
 
 def _comparisons(wanted: str) -> list[tuple[_Release, _Release, bool]]:
-    """Return ranges that a version has to be in, or out of; none if the text is not understood."""
+    """Return the ranges that a version must be inside or outside of; none if the string cannot be parsed."""
     wanted = _HYPHEN.sub(r">=\1 <=\2", wanted.strip())
     matches = [*_COMPARISON.finditer(wanted)]
     if _COMPARISON.sub("", wanted).strip(" ,"):
@@ -85,7 +85,7 @@ def _before_wildcard(parts: list[str]) -> list[str]:
 
 
 def _after(numbers: list[int]) -> _Release:
-    """Return the first version after all that begin with these numbers."""
+    """Return the lowest version above all versions with these leading numbers."""
     return (*numbers[:-1], numbers[-1] + 1, 0, 0)[:3]
 
 

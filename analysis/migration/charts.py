@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Shares(NamedTuple):
-    """How a driver shares a device between claims, each of which gets a share without requesting a capacity."""
+    """How a driver shares a device among claims. Each claim gets a share without requesting a capacity."""
 
     values: Object
     number: str  # the value with the number of claims of a device, or `unlimited`
@@ -23,7 +23,7 @@ class Shares(NamedTuple):
 
 
 class DriverChart(NamedTuple):
-    """The chart of a DRA driver, with the values that most clusters need, and what a person has to know before."""
+    """The chart of a DRA driver, with the values that most clusters need, and notes for the person who installs it."""
 
     name: str
     url: str
@@ -114,7 +114,7 @@ DISCOVERY: Final = {
 
 
 class Exporter(NamedTuple):
-    """An exporter of metrics that names the pods of devices. The values of its chart have a switch for claims."""
+    """A metrics exporter that reports the pods of devices. Its chart has a value that turns on claims."""
 
     driver: str
     switch: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Makes the commits of a move: what each one changes, and its message.
+"""Makes the commits of a move: their edits and their messages.
 
 The message is Markdown without headings, because git removes lines with `#` from a message that a person edits.
 """
@@ -38,7 +38,7 @@ _ACTED_ON: Final = re.compile(
 
 
 def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> tuple[Step, ...]:
-    """Return the steps of a plan that change anything. An edit has the document as it is after the step.
+    """Return the steps of a plan that have edits. Each edit has the document after the step.
 
     `documents` are those of the tree.
     """
@@ -77,9 +77,9 @@ def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan,
 def without_failed_edits(
     documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State
 ) -> tuple[MigrationPlan, tuple[Step, ...]]:
-    """Return the plan in which a plugin stays if an edit of its consumers fails, and its steps.
+    """Keep each plugin of which a consumer cannot be edited; return the new plan and its steps.
 
-    If the plan had reasons to stay and a person decided to move, the plugin goes nevertheless.
+    A plugin that the plan would keep and that a person decided to move is removed in any case.
     """
     while True:
         steps = pull_request(documents, tree, plan, state)
@@ -102,7 +102,7 @@ def without_failed_edits(
 def uncompared_charts(
     steps: Sequence[Step], documents: Sequence[Document], tree: Tree, uncompared: Iterable[tuple[str, str]]
 ) -> list[str]:
-    """Return the charts whose objects were not compared: those of `uncompared` releases, behind the reasons, and those that the steps add."""
+    """Return the charts whose objects were not compared, by reason: the `uncompared` releases, and the charts that the steps add."""
     after = list(documents)
     for step in steps:
         after = step.applied(after)
@@ -121,7 +121,7 @@ def uncompared_charts(
 
 
 def not_moved(steps: Sequence[Step], plan: MigrationPlan) -> list[str]:
-    """Return the consumers that keep their keys, with the reasons; none if the steps switch nothing."""
+    """Return the consumers that keep their keys, with the reasons; none if no step is a switch."""
     switch = next((step for step in steps if step.name == "switch"), None)
     if switch is None:
         return []
@@ -132,7 +132,7 @@ def not_moved(steps: Sequence[Step], plan: MigrationPlan) -> list[str]:
 
 
 def message(step: Step, steps: Sequence[Step], plan: MigrationPlan, not_rendered: Sequence[str]) -> str:
-    """Return the message of a step's commit; `not_rendered` has the charts and kustomizations whose objects were not compared."""
+    """Return the commit message of a step. `not_rendered` lists the charts and kustomizations whose objects were not compared."""
     notes = _list("Notes:", step.notes)
     match step.name:
         case "prepare":
@@ -188,7 +188,7 @@ def _request(consumer: Consumer) -> str:
 
 
 def _grouped(lines: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield each text once, behind the objects that it is about."""
+    """Yield each string once, after the names of its objects."""
     objects: dict[str, list[str]] = {}
     for text, name in lines:
         objects.setdefault(text, []).append(name)
@@ -197,7 +197,7 @@ def _grouped(lines: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _list(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """Yield a title with a list below it, unless the list is empty."""
+    """Yield a title and a list; nothing if the list is empty."""
     items = [_wrapped(line, "- ") for line in lines]
     if items:
         yield "\n".join((_wrapped(title), "", *items))

@@ -1,6 +1,6 @@
-"""Edits what consumes devices: claims take the place of legacy keys, in pod templates and in the values of charts.
+"""Edits consumers of devices: replaces legacy keys by claims, in pod templates and in chart values.
 
-The claims are those of the webhook's translation, with names as people write them. The decision about sharing changes what a claim is:
+The claims equal those of the webhook's translation, with short names. The decision about sharing selects the kind of object:
 
     exclusive, shares  a ResourceClaimTemplate for each workload
     named claim        one ResourceClaim in a namespace, which all of its workloads name
@@ -51,7 +51,7 @@ _TEMPLATE: Final = "ResourceClaimTemplate"
 
 
 def consumer_edits(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> Step:
-    """Return what the commit `switch` changes for the consumers of a plan; `documents` are those of the tree, without the plugins."""
+    """Return the consumer edits of the commit `switch`. `documents` are the tree's documents, without the plugins."""
     switch = _Switch(documents, tree, plan, state)
     numbers = {(document.file, name_of(document.placed)): number for number, document in enumerate(documents)}
     for release in releases(documents, tree):
@@ -68,7 +68,7 @@ def consumer_edits(documents: Sequence[Document], tree: Tree, plan: MigrationPla
 
 
 class _Moved(NamedTuple):
-    """An object with claims in place of keys, and the claims and templates that it names."""
+    """An object whose keys are replaced by claims, and the claims and templates that it names."""
 
     object: Object
     named: tuple[Object, ...]
@@ -112,7 +112,7 @@ class _Switch:
         return Step("switch", tuple(edits.values()), tuple(files.new()), tuple(self._unmoved.values()), moved, unmoved)
 
     def move(self, number: int, consumers: Sequence[Consumer]) -> None:
-        """Edit the consumers of one document, as far as the plan says so."""
+        """Edit the consumers of one document that the plan selects for an edit."""
         edited = [consumer for consumer in consumers if consumer.verdict == "edit"]
         if not edited:
             return
@@ -145,11 +145,11 @@ class _Switch:
         self._unmoved[consumer] = f"{place} still requests {consumer.key}, change it by hand: {why}"
 
     def _now(self, number: int) -> Object:
-        """Return a document as it is so far."""
+        """Return a document with the edits so far."""
         return self._edits.get(number, self._documents[number].object)
 
     def _place_of_claims(self, number: int, release: Release | None) -> int:
-        """Return the document beside which the claims of an edited document are written; `release` has values in it, if it is not the release."""
+        """Return the document whose folder gets the claims of an edited document. If the edited document is a values file, `release` is its release."""
         if release is None or release.number == number:
             return number
         # A source of an Application may build the folder of the file.
@@ -158,7 +158,7 @@ class _Switch:
         return next((other for other in built if dirname(self._documents[other].file) == folder), release.number)
 
     def _confirm_unpatched(self, number: int, release: Release | None, edited: Sequence[Consumer]) -> None:
-        """Raise an error if a patch of a kustomization would bring a key back."""
+        """Raise an error if a kustomization patch would restore a removed key."""
         numbers = {number, release.number if release else number}
         for part in [part for part in self._tree.patched if part.number in numbers]:
             for overlay in [overlay for overlay in part.document.patches if overlay.is_patch]:
@@ -177,7 +177,7 @@ class _Switch:
         return self._with_claims(document.object, verdict, number, namespace_of(document.placed))
 
     def _values(self, number: int, release: Release | None, edited: Sequence[Consumer]) -> _Moved:
-        """Return a document with claims in the values of a release."""
+        """Return a document in which the values of a release request claims."""
         chart = CHARTS.get(release.chart) if release else None
         if release is None or chart is None:
             raise CannotEdit("drawbridge does not know its chart")
@@ -199,7 +199,7 @@ class _Switch:
         return _Moved(wanted, tuple(named.values()))
 
     def _with_claims(self, obj: Object, verdict: PodVerdict, number: int, namespace: str) -> _Moved:
-        """Return a translated object with claims as the decisions about sharing want them."""
+        """Apply the decisions about sharing to the claims of a translated object."""
         translated = apply_json_patch(obj, verdict.operations)
         if not verdict.templates:
             raise CannotEdit("no claim replaces its requests")
@@ -220,7 +220,7 @@ class _Switch:
         return _Moved(named, (*claims, *new))
 
     def _written_namespace(self, number: int, namespace: str) -> str:
-        """Return the namespace that an object beside a document has in its file, so that a build puts the object into `namespace`."""
+        """Return the namespace to write into a new object beside a document, so that the build puts the object into `namespace`."""
         written = text(inside(self._documents[number].object, "metadata").get("namespace"))
         if namespace == (self._tree.namespace_of(number) or written or "default"):
             return written
@@ -230,13 +230,13 @@ class _Switch:
 
 
 def _values_at(obj: Object, pointer: str) -> Object:
-    """Return values, which may be a text."""
+    """Return values as an object; they may be a YAML string."""
     written = resolve_pointer(obj, pointer)
     return parsed(written) if isinstance(written, str) else mapping(written)
 
 
 def _with_values(obj: Object, pointer: str, patch: Iterable[Object]) -> Object:
-    """Return an object with patched values. Raises CannotEdit if they are a text that cannot be edited."""
+    """Return an object with patched values. Raises CannotEdit if the values are a string that cannot be edited."""
     written = resolve_pointer(obj, pointer)
     after = apply_json_patch(_values_at(obj, pointer), patch)
     value = edit(written, after) if isinstance(written, str) else after
@@ -244,7 +244,7 @@ def _with_values(obj: Object, pointer: str, patch: Iterable[Object]) -> Object:
 
 
 def _confirm(document: Document, wanted: Object) -> None:
-    """Raise CannotEdit if the text of a document cannot get the wanted value."""
+    """Raise CannotEdit if the document's text cannot be edited to the wanted value."""
     if document.is_item or document.is_json:
         raise CannotEdit("the object is an item of a List, or JSON")
     edit(document.text, wanted)

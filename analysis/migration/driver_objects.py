@@ -1,4 +1,4 @@
-"""Makes the objects that install a driver from those that install a device plugin, so that a tree keeps its form.
+"""Makes the objects that install a driver from the objects that install a device plugin, so that the tree keeps its conventions.
 
 Follows Flux helm-controller 1.4 (`chartRef`), Argo CD 3 (Helm charts of OCI registries have a `repoURL` without a scheme) and kustomize's `helmCharts`.
 """
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _OCI: Final = "oci://"
 _GROUPS: Final = frozenset(group for group, _ in PLUGIN_KINDS)
-# Fields of a HelmRelease that are of one chart.
+# Fields of a HelmRelease that are specific to its chart.
 _OF_CHART: Final = ("chart", "chartRef", "values", "valuesFrom", "postRenderers")
-# Fields of a source that are of one address.
+# Fields of a source that are specific to its address.
 _OF_ADDRESS: Final = ("url", "ref", "verify", "secretRef", "ignore", "type", "provider")
 _OF_VALUES: Final = ("values", "valuesObject", "valueFiles", "parameters", "fileParameters")
 _OF_ENTRY: Final = ("name", "repo", "version", "releaseName", "valuesFile", "valuesInline", "additionalValuesFiles")
@@ -42,7 +42,7 @@ _OF_FOLDER: Final = (
 
 
 def renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """Return a value with other names; namespaces keep theirs."""
+    """Rename everything in a value except namespaces."""
     if isinstance(value, dict):
         return {name: below if name in _NAMESPACES else renamed(below, names) for name, below in value.items()}
     if isinstance(value, list):
@@ -51,17 +51,17 @@ def renamed(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def chart_name(new: Replacement) -> str:
-    """Return the name under which the driver's chart is pulled."""
+    """Return the name by which the driver's chart is pulled."""
     return basename(new.url) if new.url.startswith(_OCI) else new.chart
 
 
 def repository_of(new: Replacement) -> str:
-    """Return the address of the repository of the driver's chart."""
+    """Return the repository address of the driver's chart."""
     return dirname(new.url) if new.url.startswith(_OCI) else new.url
 
 
 def source(model: Object, new: Replacement) -> Object:
-    """Return the OCIRepository or HelmRepository of a driver."""
+    """Return the OCIRepository or HelmRepository for a driver's chart."""
     spec = {name: value for name, value in inside(model, "spec").items() if name not in _OF_ADDRESS}
     if model["kind"] == "OCIRepository":
         spec |= {"url": new.url, "ref": {"tag": new.version}}
@@ -99,7 +99,7 @@ def helm_release(model: Object, new: Replacement, reference: Object, names: Mapp
 
 
 def application(model: Object, new: Replacement, chart: str, names: Mapping[str, str]) -> Object:
-    """Return the Application of a driver. Of several sources, only that of the plugin's chart stays."""
+    """Return the Application of a driver. If it has several sources, only the source of the plugin's chart is kept."""
     spec = renamed(inside(model, "spec"), names)
     if sources := [part for part in items(spec, "sources") if part.get("chart") == chart]:
         spec["sources"] = [_application_source(part, new) for part in sources]
@@ -109,7 +109,7 @@ def application(model: Object, new: Replacement, chart: str, names: Mapping[str,
 
 
 def _metadata(model: Object, new: Replacement, names: Mapping[str, str]) -> Object:
-    """Return the metadata of an object of a driver, which has the name of the chart."""
+    """Return the metadata of a driver object. Its name is the chart's name."""
     return {**renamed(inside(model, "metadata"), names), "name": new.chart}
 
 
@@ -125,7 +125,7 @@ def _application_source(part: Object, new: Replacement) -> Object:
 
 
 def helm_charts(model: Object, new: Replacement, charts: Collection[str], *, keeps: bool) -> Object:
-    """Return a kustomization with the driver among its `helmCharts`: in the place of these charts, or after them if it keeps them."""
+    """Return a kustomization with the driver in its `helmCharts`: instead of these charts or, if they are kept, after them."""
     entries: list[Object] = []
     is_added = False
     for entry in items(model, "helmCharts"):
@@ -146,7 +146,7 @@ def helm_charts(model: Object, new: Replacement, charts: Collection[str], *, kee
 
 
 def builder(model: Object, new: Replacement, names: Mapping[str, str], ends: tuple[str, str]) -> Object:
-    """Return the Kustomization of Flux, or the Application, that builds the folder of a driver; `ends` are the ends of the paths before and after."""
+    """Return the Flux Kustomization or Application that builds a driver's folder. `ends` are the last parts of the old and the new path."""
     spec = renamed(inside(model, "spec"), names)
     for part in (spec, inside(spec, "source"), *items(spec, "sources")):
         path = text(part.get("path")).rstrip("/")
@@ -156,7 +156,7 @@ def builder(model: Object, new: Replacement, names: Mapping[str, str], ends: tup
 
 
 def with_dependencies(obj: Object, gone: Collection[str], needs: Object | None) -> Object:
-    """Return a Kustomization or HelmRelease of Flux that waits for nothing that goes, and for another object in addition."""
+    """Return a Flux object without dependencies on removed objects, and with one more dependency."""
     entries: dict[str, list[Object]] = {}
     for field in ("dependsOn", "healthChecks", "healthCheckExprs"):
         entries[field] = [
@@ -169,7 +169,7 @@ def with_dependencies(obj: Object, gone: Collection[str], needs: Object | None) 
 
 
 def with_places(obj: Object, placed: Object, new: Mapping[str, tuple[str, str] | None]) -> Object:
-    """Return an object of Flux that waits for other objects, by the pointers of its dependencies; None removes one."""
+    """Replace dependencies of a Flux object, by their pointers; None removes a dependency."""
     lists: dict[str, list[Object]] = {}
     needed = {need.pointer: need for need in dependencies(placed)}
     for field in ("dependsOn", "healthChecks"):
@@ -187,13 +187,13 @@ def with_places(obj: Object, placed: Object, new: Mapping[str, tuple[str, str] |
 
 
 def with_lists(obj: Object, lists: Mapping[str, list[Object]]) -> Object:
-    """Return an object with these lists in its spec; it has no empty ones."""
+    """Set lists in an object's spec; an empty list is removed."""
     spec = {name: value for name, value in {**inside(obj, "spec"), **lists}.items() if lists.get(name, True)}
     return {**obj, "spec": _in_order(inside(obj, "spec"), spec)}
 
 
 def kustomization(model: Object, names: Mapping[str, str]) -> Object:
-    """Return a kustomization without the fields that name files of its folder."""
+    """Return a kustomization without the fields that name files in its folder."""
     return {
         name: renamed(value, names) if name == "metadata" else value
         for name, value in model.items()
@@ -202,7 +202,7 @@ def kustomization(model: Object, names: Mapping[str, str]) -> Object:
 
 
 def with_setting(obj: Object, chart: str, path: tuple[str, ...], *, value: bool) -> Object | None:
-    """Return the object with a setting in the values of a chart, or in its spec if there is no chart; None if it has not these values."""
+    """Set a field in an object's chart values or, without a chart, in its spec. Return None if the object does not contain these values."""
     spec = inside(obj, "spec")
     if not chart:
         return {**obj, "spec": _set(spec, path, value=value)}
@@ -244,7 +244,7 @@ def _set(values: Object, path: tuple[str, ...], *, value: bool) -> Object:
 
 
 def _in_order(model: Object, changed: Object) -> Object:
-    """Return the members in the order of a model; new ones are before `values`, which people write last."""
+    """Order the members as in a model; new members come before `values`, which is usually the last one."""
     new = [name for name in changed if name not in model]
     names = [name for name in model if name in changed]
     last = next((index for index, name in enumerate(names) if name in ("values", "url")), len(names))

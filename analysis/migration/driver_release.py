@@ -1,7 +1,7 @@
-"""Installs a driver as its tree installs the device plugin.
+"""Installs a driver in the way in which its tree installs the device plugin.
 
-The release of the driver has the form and the place of that of the plugin. If a folder has nothing but the plugin, the driver gets a folder
-beside it, with the same files; else the documents of the plugin are edited. An operator stays, and the driver is installed beside it.
+The driver's release has the form and the place of the plugin's release. If a folder contains only the plugin, the driver gets a sibling
+folder with the same files; otherwise the plugin's documents are edited. An operator stays, and the driver is installed in addition.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEPT: Final = ("Namespace", *NAMED)
 
 
 class Model(NamedTuple):
-    """The release that shows how the tree installs charts: that of a plugin, or of an operator that stays."""
+    """An example of how the tree installs charts: the release of a plugin, or of an operator that stays."""
 
     release: Release
     stays: bool
@@ -43,7 +43,7 @@ class Model(NamedTuple):
 
 
 def model_of(layout: TreeLayout, numbers: Collection[int], name: str) -> Model | None:
-    """Return the release to follow among these: that of a plugin rather than that of an operator. `name` is that of a new folder."""
+    """Return the release to imitate: a plugin's release if there is one, else an operator's. `name` is the name of a new folder."""
     candidates = [release for release in layout.releases if release.number in numbers and release.chart in PLUGINS]
     if not candidates:
         return None
@@ -62,7 +62,7 @@ class Installation:
         self._names = {layout.name(model.number): new.chart, model.release.name: new.chart}
 
     def add(self, leaving: Collection[int]) -> dict[str, Place]:
-        """Add the release, while the documents of plugins leave. Return its place, and that of what builds it, by kind."""
+        """Add the release when the plugins are removed. Return its place, and the place of its builder, by kind."""
         layout, model, new = self._layout, self._model, self._new
         document = layout.documents[model.number]
         if is_kustomization(document):
@@ -88,7 +88,7 @@ class Installation:
         return places
 
     def _put(self, number: int, obj: Object) -> None:
-        """Write an object of the driver in the place of a document, or beside the document if that stays."""
+        """Replace a document with a driver object, or add the object in a new file if the document stays."""
         file, name = self._layout.documents[number].file, self._layout.name(number)
         if self._model.folder is not None and self._model.folder.has(file):
             self._switch.add(self._model.folder.path(file), obj, number)
@@ -103,14 +103,14 @@ class Installation:
             self._switch.edits[number] = None
 
     def _add_beside(self, changes: Changes, file: str, path: str, obj: Object, like: int | None) -> None:
-        """Add a new file, which the kustomizations list that list `file`."""
+        """Add a new file, and list it in each kustomization that lists `file`."""
         changes.add(path, obj, like)
         changes.list_beside(self._layout.kustomizations.listing(file), path)
 
     # The folder
 
     def _builder(self, number: int, folder: Folder, leaving: Collection[int]) -> Object:
-        """Return what builds the folder of the driver, for what builds that of the model."""
+        """Return the builder of the driver's folder, made from the builder of the model's folder."""
         layout, document = self._layout, self._layout.documents[number]
         old = dirname(layout.documents[self._model.number].file)
         above = f"{dirname(folder.old)}/".lstrip("/")
@@ -122,14 +122,14 @@ class Installation:
         return driver_objects.with_dependencies(wanted, gone, needs if self._model.stays else None)
 
     def _copy_kept(self, folder: Folder) -> None:
-        """Copy what others name to the folder of the driver."""
+        """Copy objects that other objects name to the driver's folder."""
         for number in () if self._model.stays else self._layout.below(folder.old):
             document = self._layout.documents[number]
             if document.object.get("kind") in KEPT:
                 self._switch.add(folder.path(document.file), document.object, number)
 
     def _copy_kustomizations(self, folder: Folder) -> None:
-        """Copy the kustomizations around the release to the folder of the driver, and list the new folder beside the old one."""
+        """Copy the kustomizations around the release to the driver's folder, and list the new folder next to the old one."""
         release = self._layout.documents[self._model.number].file
         for number in self._layout.below(folder.old):
             document = self._layout.documents[number]
@@ -161,7 +161,7 @@ class Installation:
     # The source of the chart
 
     def _source(self, leaving: Collection[int]) -> Object:
-        """Add the source of the driver's chart, unless the tree has it. Return how a HelmRelease names it."""
+        """Add the source of the driver's chart, unless the tree has it. Return the reference to the source for a HelmRelease."""
         layout, model, new, documents = self._layout, self._model, self._new, self._layout.documents
         for number in layout.sources("HelmRepository"):
             if inside(documents[number].object, "spec").get("url") == driver_objects.repository_of(new):
@@ -188,20 +188,20 @@ class Installation:
         return {"kind": kind, "name": new.chart} | ({"namespace": namespace} if namespace else {})
 
     def _replaces_source(self, source: int, leaving: Collection[int]) -> bool:
-        """Return whether the driver's source takes the place of the plugin's: in one file with the release, or beside it and not used by others."""
+        """Return whether the driver's source replaces the plugin's source: it is in the release's file, or in its folder and used by no other release."""
         file, of_release = (self._layout.documents[number].file for number in (source, self._model.number))
         is_in_place = self._model.folder is None and dirname(file) == dirname(of_release)
         users = {release.number for release in self._layout.users(source)}
         return file == of_release or (is_in_place and users <= set(leaving))
 
     def _is_beside(self, source: int) -> bool:
-        """Return whether a source is in the folder of a release that uses it, and not where the tree has all sources."""
+        """Return whether a source is in the folder of its release, not in a common folder of sources."""
         folder = dirname(self._layout.documents[source].file)
         users = self._layout.users(source)
         return any(dirname(self._layout.documents[release.number].file) == folder for release in users)
 
     def _add_source(self, obj: Object, like: int | None) -> None:
-        """Write a source beside the release in the step `prepare`."""
+        """Write a source in the release's folder in the step `prepare`."""
         of_release, kind = self._layout.documents[self._model.number].file, obj["kind"].lower()
         if self._model.folder is None:
             path = join(dirname(of_release), f"{self._new.chart}-{kind}.yaml")

@@ -1,4 +1,4 @@
-"""What becomes of the device plugins of a tree, and of what depends on them: the steps of a move without its consumers."""
+"""Removes a tree's device plugins, installs the drivers, and edits dependent objects. Consumers are edited elsewhere."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 def driver_steps(
     documents: Sequence[Document], tree: Tree, plan: MigrationPlan
 ) -> Callable[[StepName, Sequence[Document]], Step]:
-    """Return a function: the step of this name that removes plugins or installs drivers of a plan, for the documents as they are before it.
+    """Return a function that makes the step of a name from the documents before this step. It removes plugins or installs drivers of a plan.
 
-    `documents` are those of the tree.
+    `documents` are the documents of the tree.
     """
     layout = TreeLayout(documents, tree)
     changes: dict[StepName, Changes] = {name: Changes(layout) for name in get_args(StepName)}
@@ -54,11 +54,11 @@ class _Move:
         self._documents = layout.documents
         self._changes = changes
         self._switch = changes["switch"]
-        # By kind and place of a release or a builder that goes: the place of that of the driver.
+        # By kind and place of a removed release or builder: the place of the driver's one.
         self._places: dict[tuple[str, Place], Place | None] = {}
 
     def replace(self, family: Family) -> None:
-        """Replace the plugins of a family by its driver."""
+        """Replace the plugins of a family with its driver."""
         new, sharing = family.replacement, family.sharing
         if new is None:
             why = "drawbridge knows no chart of this driver"
@@ -89,7 +89,7 @@ class _Move:
         self._switch.notes.append(f"by hand, in the same commit: {note}")
 
     def _with_shares(self, new: Replacement, sharing: DeviceSharing) -> Replacement:
-        """Return the chart of a driver that shares devices between claims."""
+        """Return a driver's chart with the values that make the driver share devices among claims."""
         self._switch.notes.append(f"{new.chart}: {sharing.choices['shares']}")
         values = sharing.values_for_shares
         charts = (new.chart, driver_objects.chart_name(new))
@@ -101,7 +101,7 @@ class _Move:
         return replace(new, values={**new.values, **values})
 
     def _number_of(self, plugin: InstalledRelease) -> int:
-        """Return the document of a plugin; a release of `helmCharts` is named after its chart, and in a kustomization."""
+        """Return the document of a plugin. A release in `helmCharts` has its chart's name, and its document is the kustomization."""
         number = self._layout.by_name.get((plugin.file, plugin.object))
         if number is not None:
             return number
@@ -118,7 +118,7 @@ class _Move:
         return True
 
     def _set(self, number: int, chart: str, path: tuple[str, ...], *, value: bool) -> bool:
-        """Change a setting of a chart or an object. Return whether the document has its values, and they can be edited."""
+        """Change a setting of a chart or an object. Return False if the document has no such values or they cannot be edited."""
         try:
             wanted = driver_objects.with_setting(self._switch.now(number), chart, path, value=value)
         except CannotEdit:
@@ -128,7 +128,7 @@ class _Move:
         return wanted is not None
 
     def _on_same_nodes(self, new: Replacement, plugins: Collection[int]) -> Replacement:
-        """Return the chart of a driver whose pods tolerate the taints that those of the plugin tolerate."""
+        """Return a driver's chart with the tolerations of the plugin's pods."""
         settings = [release.values for release in self._layout.releases if release.number in plugins]
         settings += [inside(self._documents[number].object, "spec") for number in plugins]
         settings += [inside(of_plugin, "daemonsets") for of_plugin in settings]  # of the GPU operator
@@ -144,7 +144,7 @@ class _Move:
         return new
 
     def _places_of(self, installed: InstalledRelease) -> dict[str, Place]:
-        """Return the places of a driver's release, and of what builds it."""
+        """Return the places of a driver's release and of its builder."""
         number = self._layout.by_name.get((installed.file, installed.object))
         if number is None:  # of `helmCharts` or another chart: nothing waits for it
             return {}
@@ -157,7 +157,7 @@ class _Move:
     # What goes
 
     def _remove(self, leaving: Collection[int], places: dict[str, Place]) -> None:
-        """Remove plugins, what builds only them, and the sources of their charts."""
+        """Remove plugins, the builders that build only plugins, and the sources of their charts."""
         edits, documents = self._switch.edits, self._documents
         going = set(leaving)
         for number in leaving:
@@ -179,7 +179,7 @@ class _Move:
         self._tidy(leaving, places)
 
     def _going_with(self, folder: str) -> list[int]:
-        """Return what goes of the folder of a plugin: what workloads name stays, if the driver has no folder for it."""
+        """Return the documents to remove from a plugin's folder. Objects that workloads name stay if the driver has no folder for them."""
         below, documents = self._layout.below(folder), self._documents
         named = [number for number in below if documents[number].object.get("kind") in NAMED]
         if all(map(self._switch.copies, named)):
@@ -191,7 +191,7 @@ class _Move:
         ]
 
     def _tidy(self, leaving: Collection[int], places: dict[str, Place]) -> None:
-        """Remove the sources and namespaces that nothing uses any more."""
+        """Remove unused sources and namespaces."""
         layout, edits = self._layout, self._changes["tidy"].edits
         of_leaving = [release for release in layout.releases if release.number in leaving]
         for source in {layout.source_of(release) for release in of_leaving if release.kind == "HelmRelease"}:
@@ -213,7 +213,7 @@ class _Move:
     # What follows
 
     def follow(self, plan: MigrationPlan) -> None:
-        """Change what depends on the plugins that go."""
+        """Edit the objects that depend on removed plugins."""
         if not self._places and not self._switch.edits:
             return
         charts = {release.number: release.chart for release in self._layout.releases if release.chart in EXPORTERS}

@@ -1,4 +1,4 @@
-"""Groups what a tree requests by driver: the plugins that serve it now, the chart that replaces them, and whether it moves now."""
+"""Groups the requests of a tree by driver: the plugins that serve them now, the chart that replaces the plugins, and whether they move now."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def families(read: ReadTree, drivers_of: Callable[[Iterable[str]], frozenset[str
 def _reasons_to_stay(
     driver: str, sharing: DeviceSharing | None, first_step: FirstStep | None, read: ReadTree
 ) -> Iterator[str]:
-    """Yield why the plugin of a driver should stay for now: consumers that would lose their devices, and what the driver needs."""
+    """Yield why a driver's plugin should stay for now: consumers that would lose their devices, and unmet requirements of the driver."""
     requests = [request for request in read.requests if driver in request.consumer.drivers]
     consumers = [
         request.consumer
@@ -107,7 +107,7 @@ def _reasons_to_stay(
 
 
 def stops(of_drivers: Iterable[Family]) -> Iterator[str]:
-    """Yield how a person stops the consumers of plugins that go, so that no plugin and driver allocate the same device."""
+    """Yield how to stop the consumers of removed plugins, so that plugin and driver do not allocate the same device."""
     for family in of_drivers:
         keys = list_first(family.keys, _NAMED)
         if family.plugins and keys and family.decision == "move":
@@ -119,7 +119,7 @@ def stops(of_drivers: Iterable[Family]) -> Iterator[str]:
 
 
 def lost(of_drivers: Iterable[Family], follow: Sequence[Follower]) -> Iterator[str]:
-    """Yield what works with the plugins that go and not with their drivers."""
+    """Yield functions of the removed plugins that their drivers lack."""
     for family in of_drivers:
         if family.decision == "stay":
             continue
@@ -173,7 +173,7 @@ def release_of(driver: str, releases: Iterable[Release]) -> Release | None:
 
 
 def _cdi(chart: DriverChart, platform: Platform) -> Object:
-    """Return the values with the folders of CDI files, where containerd reads other folders than by default."""
+    """Return values with the CDI folders if containerd does not read the default folders."""
     folders = [folder for folder in platform.cdi_folders if not (platform.is_talos and folder.startswith("/etc/"))]
     names = inside(chart.values_on_talos, "cdi") if folders else {}
     return {"cdi": {name: folders[0 if name == "staticPath" else -1] for name in names}} if names else {}
@@ -184,7 +184,7 @@ def _installed(release: Release, document: Document) -> InstalledRelease:
 
 
 def _driver_root(driver: str, read: ReadTree) -> Object:
-    """Return the value with the folder of the GPU driver, as the GPU operator has it; without a container of the operator's, its default means none."""
+    """Return the value with the GPU driver's folder, from the GPU operator's settings. If the operator runs no driver container, its default is ignored."""
     for plugin in read.plugins:
         if driver == _NVIDIA == plugin.runner.driver and plugin.stays:
             folder = text(inside(plugin.settings, "hostPaths").get("driverInstallDir")) or _DRIVER_FOLDER

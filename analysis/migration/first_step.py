@@ -40,9 +40,9 @@ _LIMITS: Final = (
 def first_step_of(
     driver: str, sharing: DeviceSharing | None, read: ReadTree, installed: Release | None
 ) -> FirstStep | None:
-    """Return the first step for the consumers of a driver that a person has to edit; None if it would serve none of them.
+    """Return the first step for a driver's consumers that need an edit by hand; None if it would serve none of them.
 
-    `installed` is the release of the tree that installs the driver.
+    `installed` is the tree's release that installs the driver.
     """
     chart, platform = DRIVERS.get(driver), read.platform
     served = [
@@ -82,7 +82,7 @@ def _device_class(key: str, selector: str) -> Object:
 
 
 def add_device_classes(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> Step:
-    """Return the step that adds the DeviceClasses, beside the first consumer that a build includes."""
+    """Return the step that adds the DeviceClasses in the folder of the first consumer that a build includes."""
     files, notes = ClaimFiles(documents, tree), []
     for family in plan.families:
         step = family.first_step

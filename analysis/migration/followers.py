@@ -44,7 +44,7 @@ def followers(
     *,
     labels: Collection[tuple[str, int]],
 ) -> Iterator[Follower]:
-    """Yield what depends on these plugins among the included documents; `labels` are those that documents give to nodes."""
+    """Yield the included documents that depend on these plugins. `labels` are the node labels that documents set."""
     drivers = {plugin.number: plugin.runner.driver for plugin in plugins}
     # An operator that stays keeps the labels of its discovery.
     discovered = {*drivers.values()} - {plugin.runner.driver for plugin in plugins if plugin.stays}
@@ -55,7 +55,7 @@ def followers(
         (text(documents[number].object.get("kind")), *place_of(documents[number].placed)): drivers[number]
         for number in leaving
     }
-    # A Kustomization of Flux goes if all that it builds with a release or an object of a plugin is of plugins.
+    # A Flux Kustomization is removed if it builds a plugin and nothing else.
     released = {release.number for release in all_releases} | drivers.keys()
     for number in included:
         built = tree.built_by(number) & released
@@ -72,7 +72,7 @@ def followers(
 
 
 class InstalledExporter(NamedTuple):
-    """An exporter of metrics of devices."""
+    """An exporter of device metrics."""
 
     number: int  # of its document
     driver: str
@@ -132,7 +132,7 @@ def _labels(obj: Object) -> Iterator[tuple[str, str]]:
 
 
 def follower_at(document: Document, pointer: str, what: str, drivers: Iterable[str]) -> Follower:
-    """Return the follower at a pointer of a document, which depends on the plugins of these drivers."""
+    """Return the follower at a pointer of a document; it depends on the plugins of these drivers."""
     line, name = document.line_of(pointer), name_of(document.placed)
     return Follower(
         object=name, file=document.file, line=line, place=pointer, what=what, drivers=tuple(sorted(drivers))

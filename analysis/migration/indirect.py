@@ -41,7 +41,7 @@ _VENDOR_FIELDS: Final = ("vendor", "type", "gpuVendor", "gpuType")
 
 
 class IndirectUse(NamedTuple):
-    """The place in an object that gives devices to its pods, and the drivers that the devices may belong to."""
+    """The place in an object by which its pods get devices, and the possible drivers of these devices."""
 
     pointer: str
     key: str  # runtimeClassName, the variable, the device file, or the field with a number
@@ -51,7 +51,7 @@ class IndirectUse(NamedTuple):
 
 
 def indirect_uses(document: Document, state: State) -> Iterator[IndirectUse]:
-    """Yield the first place of each key by which the pods of an object get devices that no container requests."""
+    """Yield, for each key, the first place by which an object's pods get devices that no container requests."""
     obj = document.placed
     decisions = decide_object(obj, state).decisions
     has_requests = any(decision.dialect for decision in decisions)
@@ -84,5 +84,5 @@ def _use(obj: Object, decision: Decision) -> IndirectUse | None:
 
 
 def drivers_of(value: str) -> tuple[str, ...]:
-    """Return the drivers of the devices that a runtime class, a variable or a device file gives; none of another one."""
+    """Return the drivers of the devices that a runtime class, a variable or a device file adds to a pod; none for any other name."""
     return next((drivers for start, drivers in _DRIVERS.items() if value.startswith(start)), ())

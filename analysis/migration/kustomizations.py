@@ -1,4 +1,4 @@
-"""What the kustomizations of a tree list, and how they list more: new objects are in files beside others."""
+"""Reads the entries of a tree's kustomizations, and adds entries for new files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
         return normpath(join(self.folder, self.text))
 
     def like(self, path: str) -> str:
-        """Return the entry for another path, as this one is written."""
+        """Return an entry for another path in the same notation."""
         return ("./" if self.text.startswith("./") else "") + relpath(path, self.folder or ".")
 
 
@@ -53,7 +53,7 @@ class Kustomizations:
                 self._listing[tree.absolute(entry.path)].append(entry)
 
     def listing(self, path: str) -> Sequence[Entry]:
-        """Return the entries for a file or a folder."""
+        """Return the entries that name a file or a folder."""
         return self._listing.get(self._absolute(path), ())
 
     def listing_below(self, folder: str) -> Iterator[Entry]:
@@ -72,12 +72,12 @@ def entries_of(kustomization: Document, number: int, *fields: str) -> Iterator[E
 
 
 def first_entry(kustomization: Document, number: int) -> Entry:
-    """Return the first resource of a kustomization; one for nothing if there is none."""
+    """Return the first resource of a kustomization; an empty entry if there is none."""
     return next(entries_of(kustomization, number, _FIELD), Entry(number, dirname(kustomization.file), ""))
 
 
 def with_entry(entries: list[str], entry: str) -> list[str]:
-    """Return a list with a new entry: in its order if most of the list is sorted, else at the end."""
+    """Add an entry to a list: at its sorted position if most of the list is sorted, else at the end."""
     descents = sum(before > after for before, after in pairwise(entries))
     if descents * _MOSTLY > len(entries):
         return [*entries, entry]
@@ -87,7 +87,7 @@ def with_entry(entries: list[str], entry: str) -> list[str]:
 
 
 class ClaimFiles:
-    """Collects the claims and templates that a tree needs."""
+    """Collects the new claims and templates of a tree, and the files for them."""
 
     def __init__(self, documents: Sequence[Document], tree: Tree) -> None:
         """Read the entries of the kustomizations of a tree."""
@@ -99,7 +99,7 @@ class ClaimFiles:
         self._added: dict[int, list[str]] = {}
 
     def add(self, number: int, obj: Object) -> None:
-        """Add a claim or a template beside a document."""
+        """Add a claim or a template in the folder of a document."""
         document = self._documents[number]
         path = self._path_beside(document, obj)
         if path not in self._new:
@@ -108,7 +108,7 @@ class ClaimFiles:
         self._new.setdefault(path, []).append(obj)
 
     def common_place(self, numbers: Collection[int], namespace: str) -> int:
-        """Return the document beside which a claim of several documents is written."""
+        """Return the document whose folder gets a claim that several documents use."""
         folders = {dirname(self._documents[number].file) for number in numbers}
         above = commonpath(folders) if all(folders) else ""
         for number, document in enumerate(self._documents):
@@ -133,14 +133,14 @@ class ClaimFiles:
             yield NewFile(path, tuple(objects))
 
     def _entries_beside(self, number: int) -> Sequence[Entry]:
-        """Return the entries for the file of a document, or the first one of a kustomization."""
+        """Return the entries for a document's file; for a kustomization, its first entry."""
         document = self._documents[number]
         if is_kustomization(document):
             return [first_entry(document, number)]
         return self._kustomizations.listing(document.file)
 
     def _path_beside(self, document: Document, obj: Object) -> str:
-        """Return the path of a new file, named as the tree names the file of the document: after the kind, or after the object."""
+        """Return the path of a new file. It is named after the kind or the object, as the document's file is."""
         folder, (stem, extension) = dirname(document.file), splitext(basename(document.file))
         if basename(document.file) == "Chart.yaml":
             folder = join(folder, "templates")
@@ -153,12 +153,12 @@ class ClaimFiles:
 
 
 def _hyphened(kind: str) -> str:
-    """Return a kind in lower case, with hyphens between its words."""
+    """Return a kind in kebab case."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind).lower()
 
 
 class Changes:
-    """The edits, the new files and the notes of a step."""
+    """Collects the edits, new files and notes of a step."""
 
     def __init__(self, layout: TreeLayout) -> None:
         self._layout = layout
@@ -168,24 +168,24 @@ class Changes:
         self._beside: defaultdict[Entry, list[str]] = defaultdict(list)  # new entries
 
     def now(self, number: int) -> Object:
-        """Return a document as it is so far."""
+        """Return a document with the edits so far."""
         return self.edits.get(number) or self._layout.documents[number].object
 
     def removes(self, number: int) -> bool:
-        """Return whether a document goes."""
+        """Return whether the step removes a document."""
         return self.edits.get(number, {}) is None
 
     def add(self, path: str, obj: Object, like: int | None) -> None:
-        """Add an object to a new file; `like` is the document whose form the object has."""
+        """Add an object in a new file, formatted like the document `like`."""
         self._new.setdefault(path, []).append((obj, like))
 
     def copies(self, number: int) -> bool:
-        """Return whether a document is copied to a new file as it is."""
+        """Return whether a document is copied unchanged to a new file."""
         document = self._layout.documents[number]
         return any(obj is document.object for objects in self._new.values() for obj, _ in objects)
 
     def added_in(self, folder: str) -> list[str]:
-        """Return the new files of a folder."""
+        """Return the new files in a folder."""
         return [path for path in self._new if dirname(path) == folder]
 
     def adds_below(self, path: str) -> bool:
@@ -193,12 +193,12 @@ class Changes:
         return any(f"{file}/".startswith(f"{path}/") for file in self._new)
 
     def list_beside(self, entries: Iterable[Entry], path: str) -> None:
-        """List a path after each of these entries."""
+        """Insert an entry for a path after each of these entries."""
         for entry in entries:
             self._beside[entry].append(entry.like(path))
 
     def step(self, name: StepName, documents: Sequence[Document]) -> Step:
-        """Return the step; `documents` are those that the step before it leaves."""
+        """Return the step. `documents` are the documents after the previous step."""
         edits = self.edits | dict(self._lists(documents))
         new = [
             NewFile(path, tuple(obj for obj, _ in objects), objects[0][1] if len(objects) == 1 else None)
@@ -212,7 +212,7 @@ class Changes:
         )
 
     def _lists(self, documents: Sequence[Document]) -> Iterator[tuple[int, Object]]:
-        """Yield the kustomizations that list what the step leaves and adds."""
+        """Yield the edited kustomizations: without removed files, with new files."""
         for number, document in enumerate(documents) if self.edits or self._beside else ():
             if not is_kustomization(document) or self.removes(number):
                 continue

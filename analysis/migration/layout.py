@@ -1,4 +1,4 @@
-"""Where a tree keeps the release of a plugin, its source and what builds it, and where those of a driver go."""
+"""The places of a plugin's release, source and builder in a tree, and the places for the driver's."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ SOURCES: Final = ("OCIRepository", "HelmRepository")
 
 
 class Folder(NamedTuple):
-    """A folder that has nothing but plugins, and the folder of their driver."""
+    """A folder that contains only plugins, and the folder of their driver."""
 
     old: str
     new: str
     part: tuple[str, str] = ("", "")  # a folder below it that gets another name
 
     def has(self, path: str) -> bool:
-        """Return whether a path is that of the folder, or below it."""
+        """Return whether a path is the folder or below it."""
         return f"{path}/".startswith(f"{self.old}/")
 
     def path(self, old: str) -> str:
-        """Return the driver's path for a path of the plugin."""
+        """Return the driver's path that corresponds to a path of the plugin."""
         first, separator, below = old.removeprefix(self.old).removeprefix("/").partition("/")
         return normpath(join(self.new, (self.part[1] if first == self.part[0] else first) + separator + below))
 
@@ -60,7 +60,7 @@ class TreeLayout:
                 folder = dirname(folder)
 
     def name(self, number: int) -> str:
-        """Return the written name of an object."""
+        """Return an object's name as its file has it."""
         return text(inside(self.documents[number].object, "metadata").get("name"))
 
     def is_alone(self, number: int) -> bool:
@@ -68,7 +68,7 @@ class TreeLayout:
         return len(self.at(self.documents[number].file)) == 1
 
     def at(self, path: str) -> list[int]:
-        """Return the documents of a file, or below a folder."""
+        """Return the documents in a file or below a folder."""
         return self._in_file.get(normpath(path)) or self.below(path)
 
     def below(self, folder: str) -> list[int]:
@@ -76,7 +76,7 @@ class TreeLayout:
         return self._in_folder.get(folder, [])
 
     def builders(self, numbers: Collection[int]) -> list[int]:
-        """Return the documents of Flux and Argo CD that build some of these documents, and no other release or workload."""
+        """Return the Flux and Argo CD documents that build some of these documents, and no other release or workload."""
         released = {release.number for release in self.releases}
         builders = []
         for number, document in enumerate(self.documents):
@@ -89,12 +89,12 @@ class TreeLayout:
         return builders
 
     def builder_of(self, number: int, builders: Collection[int]) -> int | None:
-        """Return which of these builds a document, and least else."""
+        """Return the builder of a document that builds the fewest other documents."""
         of_document = [builder for builder in builders if number in self.tree.built_by(builder)]
         return min(of_document, key=lambda builder: len(self.tree.built_by(builder)), default=None)
 
     def folder(self, number: int, numbers: Collection[int]) -> str:
-        """Return the folder around a release that has nothing but these documents and what belongs to them; "" if there is none."""
+        """Return the largest folder around a release that contains only these documents and their files; "" if there is none."""
         own = dirname(self.documents[number].file)
         builders = self.builders(numbers)
         builder = self.builder_of(number, builders)
@@ -113,7 +113,7 @@ class TreeLayout:
         return ""
 
     def new_folder(self, number: int, numbers: Collection[int], name: str) -> Folder | None:
-        """Return the folder around a release, and a new one of this name beside it; None if there is no such folder, or the new one exists."""
+        """Return the folder around a release, and a new sibling folder of this name. Return None if there is no such folder or the new one exists."""
         old = self.folder(number, numbers)
         new = join(dirname(old), name)
         if not old or self.below(new):
@@ -129,7 +129,7 @@ class TreeLayout:
         return is_kustomization(document) or kind[1] in ("", *SOURCES, "Namespace") or kind in PLUGIN_KINDS
 
     def _usual_part(self, default: str) -> str:
-        """Return the most common name of the folder that Flux builds below the folder of its Kustomization."""
+        """Return the most common name of the subfolder that a Flux Kustomization builds."""
         names: Counter[str] = Counter()
         for document in self.documents:
             if group_kind(document.object) == FLUX:
@@ -139,12 +139,12 @@ class TreeLayout:
         return max(names, key=names.__getitem__, default=default)
 
     def reference(self, release: Release) -> Object:
-        """Return how a HelmRelease names its source."""
+        """Return the source reference of a HelmRelease."""
         spec = inside(self.documents[release.number].object, "spec")
         return inside(spec, "chartRef") or inside(spec, "chart", "spec", "sourceRef")
 
     def reference_to(self, source: int, name: str) -> Object:
-        """Return how releases name a source, with another name."""
+        """Return the reference of releases to a source, with another name."""
         references = [self.reference(release) for release in self.users(source)]
         namespace = next((reference["namespace"] for reference in references if "namespace" in reference), None)
         kind = self.documents[source].object["kind"]
@@ -167,7 +167,7 @@ class TreeLayout:
         return [release for release in self.releases if self.source_of(release) == source]
 
     def sources(self, kind: str) -> Iterator[int]:
-        """Yield the sources of charts of a kind, first those with a file of their own in the folder of a release."""
+        """Yield the chart sources of a kind. Sources with a file of their own in a release's folder come first."""
         used = set(map(self.source_of, self.releases))  # an OCIRepository can have other content than a chart
         folders = {dirname(self.documents[release.number].file) for release in self.releases}
         of_kind = [

@@ -1,4 +1,4 @@
-"""Where the values of charts have pods and a place for claims: one row for each chart. The plan and the edits use the same rows.
+"""Where chart values contain pods and a place for claims: one row for each chart. The plan and the edits use the same rows.
 
 Follows bjw-s-labs/helm-charts dfaf83d1: charts/library/common/templates/lib/pod/_getOption.tpl, where an option of a controller's `pod`
 replaces that of `defaultPodOptions`; immich-app/immich-charts 086caa9: 0.10.0 is the first with common 4.3; ray-project/kuberay feeaf72:
@@ -33,19 +33,19 @@ _GPU: Final = re.compile(r".*gpu|nvidia\.com/mig-.*")
 
 
 class Switch(NamedTuple):
-    """A map in the values by which a chart requests devices itself, or names a claim template in their place."""
+    """A map in the values by which a chart requests devices, or names a claim template instead."""
 
     place: str  # in the values
     keys: Mapping[str, str]  # the key that the chart requests, by its `type`
 
     def key(self, switch: Object) -> str:
-        """Return the key that the chart requests; "" if no claim replaces what it requests."""
+        """Return the key that the chart requests; "" if no claim can replace the request."""
         is_counted = switch.get("enabled") is True and isinstance(switch.get("number", 1), int)
         is_whole = inside(switch, "mig").get("enabled") is not True
         return self.keys.get(text(switch.get("type")), "") if is_counted and is_whole else ""
 
     def uses_in(self, obj: Object) -> Iterator[IndirectUse]:
-        """Yield the switches that leave the number of devices to the chart, which requests one."""
+        """Yield the switches without a number of devices: their chart requests one."""
         for pointer, switch in mappings_in(obj.get("spec"), "/spec"):
             is_default = "number" not in switch and switch.get("draEnabled") is not True
             if pointer.endswith(self.place) and is_default and (key := self.key(switch)):
@@ -71,7 +71,7 @@ class Chart(NamedTuple):
         return (match["values"], match["pod"], match["container"]) if match else None
 
     def key_of(self, values: Object, key: str) -> str:
-        """Return the key of a request, which may be that of the chart's switch; "" if the chart has no place for its claim."""
+        """Return the key of a request or of the chart's switch; "" if the chart has no place for the claim."""
         own = self.switch.key(inside(values, *split(self.switch.place))) if self.switch else key
         return own if own == key or "/" not in key else ""
 
@@ -110,7 +110,7 @@ CHARTS: Final = {
 
 
 def why_by_hand(release: Release, obj: Object, pointer: str, key: str) -> str:
-    """Return why a person moves a use in the values of a release, and where the claims go; "" if an edit does."""
+    """Return why the values of a release must be edited by hand, and where to write the claims; "" if the program edits them."""
     chart, name = CHARTS.get(release.chart), release.chart
     if chart is None and _COMMON.place_of(pointer):
         return (
@@ -128,7 +128,7 @@ def why_by_hand(release: Release, obj: Object, pointer: str, key: str) -> str:
 
 
 def pod_at(chart: Chart, values: Object, pod: str, requests: Requests, release: Release) -> Object:
-    """Return the pod at a place of values: its containers with these requests, and the claims that it has already."""
+    """Return the pod at a place in values: its containers with these requests, and its existing claims."""
     spec: dict[str, list[Object]] = {"initContainers": [], "containers": []}
     for container, consumers in requests.items():
         number = str(inside(values, *split(chart.switch.place)).get("number", 1)) if chart.switch else ""
@@ -152,7 +152,7 @@ def pod_at(chart: Chart, values: Object, pod: str, requests: Requests, release: 
 
 
 def put(chart: Chart, values: Object, pod: str, requests: Requests, translated: Object) -> Iterator[Object]:
-    """Yield a JSON patch of the values, after which the pod at a place has the claims of a translated pod in place of these requests."""
+    """Yield a JSON patch that replaces these requests of a pod in the values by the claims of a translated pod."""
     spec = inside(translated, "spec")
     containers = {container["name"]: container for container in containers_of(spec)}
     for container, consumers in requests.items():
@@ -185,7 +185,7 @@ def put(chart: Chart, values: Object, pod: str, requests: Requests, translated: 
 
 
 def _options(chart: Chart, values: Object, pod: str) -> str:
-    """Return the pointer to the map with a pod's claims: that of all pods if there is no other pod and no own map."""
+    """Return the pointer to the map with a pod's claims. It is the map for all pods if the pod is the only one and has no map of its own."""
     own = pod + chart.options
     options, of_all = inside(values, *split(own)), inside(values, *split(chart.options_of_all))
     has_others = len(inside(values, *split(pod)[:-1])) > 1
@@ -199,7 +199,7 @@ def _name(container: str) -> str:
 
 
 def _without_keys(resources: Object, removed: Collection[str]) -> Object:
-    """Return the resources of a container without these keys, and without the maps that they leave empty."""
+    """Return a container's resources without these keys, and without maps that are then empty."""
     kept = dict(resources)
     for part in _AMOUNTS:
         amounts = inside(resources, part)

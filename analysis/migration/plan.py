@@ -34,7 +34,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class Consumer(_Part, frozen=True, kw_only=True):
-    """A place that requests devices by a legacy key."""
+    """A place in a tree that requests devices by a legacy key."""
 
     object: str
     file: str
@@ -49,7 +49,7 @@ class Consumer(_Part, frozen=True, kw_only=True):
 
 
 class InstalledRelease(_Part, frozen=True, kw_only=True):
-    """A release of the tree that runs a device plugin, or its operator, or installs a driver."""
+    """A release in the tree that runs a device plugin or its operator, or that installs a driver."""
 
     object: str
     file: str
@@ -83,7 +83,7 @@ class DeviceSharing(_Part, frozen=True, kw_only=True):
 
 
 class FirstStep(_Part, frozen=True, kw_only=True):
-    """DeviceClasses with `extendedResourceName`, by which pods that request a key get devices of the driver without an edit."""
+    """DeviceClasses with `extendedResourceName`. With them, pods that request a key get devices of the driver without an edit."""
 
     keys: tuple[str, ...]
     objects: tuple[str, ...]  # the consumers
@@ -93,7 +93,7 @@ class FirstStep(_Part, frozen=True, kw_only=True):
     device_classes: tuple[Object, ...] = ()  # that neither the tree nor the driver's chart has
 
     def serves(self, consumer: Consumer) -> bool:
-        """Return whether a consumer can keep its key now."""
+        """Return whether the DeviceClasses serve a consumer, so that it can keep its key."""
         return self.state == "in force" and consumer.object in self.objects and consumer.key in self.keys
 
 
@@ -130,7 +130,7 @@ class MigrationPlan(_Part, frozen=True, kw_only=True):
         return consumer.verdict == "by hand" and any(step is not None and step.serves(consumer) for step in steps)
 
     def left_of(self, family: Family) -> Iterator[str]:
-        """Yield the plugins of a family, and the consumers that still need them."""
+        """Yield the remaining plugins of a family, and the consumers that still need them."""
         yield from (plugin.object for plugin in family.plugins)
         yield from (
             entry.object for entry in self.consumers if family.driver in entry.drivers and not self.keeps(entry)
@@ -138,19 +138,19 @@ class MigrationPlan(_Part, frozen=True, kw_only=True):
 
     @property
     def is_done(self) -> bool:
-        """Whether the tree has all drivers, and nothing is left of the device plugins."""
+        """Whether the tree has all drivers and no device plugins."""
         new = [family.replacement for family in self.families if not family.plugins]
         are_installed = len(new) == len(self.families) and all(entry and entry.installed for entry in new)
         return are_installed and all(map(self.keeps, self.consumers))
 
     @property
     def staying(self) -> tuple[Family, ...]:
-        """The families whose plugins stay."""
+        """The families that keep their plugins."""
         return tuple(family for family in self.families if family.decision == "stay")
 
     @property
     def why_staying(self) -> list[str]:
-        """The reasons for which plugins stay."""
+        """The reasons why plugins stay."""
         decided = ("the plan decides so",)
         return [f"{family.driver}: {reason}" for family in self.staying for reason in family.reasons or decided]
 
@@ -159,7 +159,7 @@ class MigrationPlan(_Part, frozen=True, kw_only=True):
         return replace(self, families=tuple(replace(family, decision="move") for family in self.families))
 
     def of_moving(self) -> MigrationPlan:
-        """Return the part of the plan that is about families that move."""
+        """Return the plan reduced to families that move."""
         moving = {family.driver for family in self.families if family.decision == "move"}
         return replace(
             self,

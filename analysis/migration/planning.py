@@ -1,4 +1,4 @@
-"""Makes the plan of a move from the documents of a Git tree."""
+"""Makes the migration plan from the documents of a Git tree."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def make_plan(
     skipped: Sequence[SkippedFile] = (),
     nodes: Sequence[Object] = (),
 ) -> MigrationPlan:
-    """Plan the move of everything that the tree's builds include; `documents` are those of the tree, `nodes` those of a snapshot."""
+    """Plan the move of all objects that the tree's builds include. `documents` are the tree's documents, `nodes` the nodes of a snapshot."""
     reached = tree.reached
     included = sorted(reached)
     all_releases = [release for release in releases(documents, tree) if release.number in reached]
@@ -115,7 +115,7 @@ def make_plan(
 
 
 def _all_visible(document: Document, moving: AbstractSet[str]) -> Iterator[Follower]:
-    """Yield the variables and device files by which containers beside a request reach all devices."""
+    """Yield variables and device files that give containers all devices of the node in addition to their requests."""
     for pointer, part in mappings_in(document.placed.get("spec"), "/spec"):
         ways = [(member(pointer, name), name) for name, value in part.items() if adds_devices(name, value)]
         if adds_devices(part.get("name"), part.get("value")):
@@ -132,7 +132,7 @@ def _all_visible(document: Document, moving: AbstractSet[str]) -> Iterator[Follo
 def _counts(
     documents: Sequence[Document], moving: AbstractSet[str], reader: RequestReader, state: State
 ) -> Iterator[Follower]:
-    """Yield the objects that limit or count keys of the drivers."""
+    """Yield the objects that limit or count the drivers' keys."""
     for document in documents:
         obj = document.placed
         if not counts_keys(obj, state):

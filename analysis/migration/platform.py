@@ -53,7 +53,7 @@ _NAMES_GATE: Final = re.compile(rf"{EXTENDED}[\"']?[ \t]*[=:][ \t]*[\"']?true\b"
 
 
 class _Told(NamedTuple):
-    """A place that tells the version of Kubernetes."""
+    """A place in a file that states the Kubernetes version."""
 
     version: str
     file: str
@@ -69,7 +69,7 @@ class _Told(NamedTuple):
 
 
 class Platform(NamedTuple):
-    """What is known of the nodes; `minor` is 0 if no file tells the version of Kubernetes."""
+    """The known facts about nodes. `minor` is 0 if no file states the Kubernetes version."""
 
     version: str = ""
     minor: int = 0
@@ -81,11 +81,11 @@ class Platform(NamedTuple):
     # Of nodes, by configurations of machines and by rules of Node Feature Discovery, with the numbers of the documents.
     labels: frozenset[tuple[str, int]] = frozenset()
     nodes: tuple[int, str] = (0, "")  # their number, and the file that lists them
-    differing: str = ""  # the files that tell different versions
+    differing: str = ""  # files that state different versions
     hardware: Mapping[str, str] = {}  # the first place of each name in `_HARDWARE`
 
     def of_snapshot(self, version: str) -> Platform:
-        """Return the same with the version of a snapshot, which is more certain than the tree's."""
+        """Use the version of a snapshot, which is more reliable than the tree's."""
         return self._replace(version=version, minor=int(version.split(".")[1]), where="the snapshot", differing="")
 
     @property
@@ -94,7 +94,7 @@ class Platform(NamedTuple):
         return self.minor >= (FIRST_MINOR if self.has_names_gate else _NAMES)
 
     def blockers(self) -> Iterator[str]:
-        """Yield what has to be true before the move, and is not or is not known."""
+        """Yield the requirements of the move that are not met or not known."""
         if not self.minor:
             yield "Kubernetes 1.34 or newer is necessary; no file of the tree tells the version: see `kubectl version`"
         elif self.minor < FIRST_MINOR:
@@ -110,7 +110,7 @@ class Platform(NamedTuple):
         return why if 0 < self.minor < _SHARES else ""
 
     def by_hand(self) -> Iterator[str]:
-        """Yield what a person changes on the nodes."""
+        """Yield manual changes on the nodes."""
         if self.is_talos and not self.has_cdi:
             yield (
                 "before the switch: no file that is read sets containerd's `cdi_spec_dirs`, so Talos' containerd reads CDI files in /var/run/cdi "
@@ -121,9 +121,9 @@ class Platform(NamedTuple):
 
 
 def platform_of(documents: Sequence[Document], reached: Collection[int], near: Collection[str] = ()) -> Platform:
-    """Read the versions from the texts of a tree, except of objects that no build includes: `reached` are the numbers of the others.
+    """Read the versions from the files of a tree, without objects that no build includes; `reached` has the numbers of the included documents.
 
-    A tree may have several clusters: the lowest version next to the files `near` counts.
+    A tree may have several clusters, so the lowest version near the files `near` is used.
     """
     told: list[_Told] = []
     hardware: dict[str, str] = {}
@@ -173,7 +173,7 @@ def platform_of(documents: Sequence[Document], reached: Collection[int], near: C
 
 
 def hardware_in(content: str) -> Iterator[tuple[str, int]]:
-    """Yield the names of hardware in a text that not all drivers serve, with their positions."""
+    """Yield the names in a string of hardware that only some drivers serve, with their positions."""
     for match in _HARDWARE.finditer(content):
         yield match[0], match.start()
 
@@ -188,7 +188,7 @@ def _shared_folders(file: str, other: str) -> int:
 
 
 def _nodes_in(obj: Object) -> Iterator[str]:
-    """Yield the names of the nodes that Talos' talconfig or an inventory of Ansible lists."""
+    """Yield the node names in a talconfig of Talos or an Ansible inventory."""
     for node in items(obj, "nodes"):
         yield text(node.get("hostname"))
     if obj and all(isinstance(group, dict) and group.keys() <= _ANSIBLE for group in obj.values()):
@@ -197,7 +197,7 @@ def _nodes_in(obj: Object) -> Iterator[str]:
 
 
 def _labels_in(document: Document) -> Iterator[str]:
-    """Yield the labels that a rule of Node Feature Discovery or the configuration of a machine gives to nodes."""
+    """Yield the node labels that a Node Feature Discovery rule or a machine configuration sets."""
     if group_kind(document.object)[1] == "NodeFeatureRule":
         for rule in items(inside(document.object, "spec"), "rules"):
             yield from inside(rule, "labels")
@@ -207,7 +207,7 @@ def _labels_in(document: Document) -> Iterator[str]:
 
 
 def _upgraded_to(obj: Object) -> str:
-    """Return the version of an object of an upgrade controller."""
+    """Return the target version in an upgrade controller's object."""
     spec = inside(obj, "spec")
     match group_kind(obj):
         case _, "KubernetesUpgrade":
@@ -230,7 +230,7 @@ class SnapshotNodes(NamedTuple):
 
 
 def fleet_of(nodes: Sequence[Object], reader: RequestReader, state: State) -> SnapshotNodes:
-    """Read the nodes of a snapshot. A replica that a device plugin makes is no device of its own."""
+    """Read the nodes of a snapshot. Replicas of a device plugin are not counted as devices."""
     devices: dict[str, dict[str, int]] = {}
     hardware: dict[str, str] = {}
     for node in nodes:

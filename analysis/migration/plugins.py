@@ -1,4 +1,4 @@
-"""Finds the releases and objects of a tree that run device plugins."""
+"""Finds the releases and objects in a tree that run device plugins."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPERATOR: Final = "intel-device-plugins-operator"
 
 
 class InstalledPlugin(NamedTuple):
-    """A release or an object of a tree that runs a device plugin."""
+    """A release or an object in a tree that runs a device plugin."""
 
     number: int  # of its document
     name: str
@@ -34,14 +34,14 @@ class InstalledPlugin(NamedTuple):
 
     @property
     def stays(self) -> bool:
-        """Whether it is an operator, of which only the switch changes."""
+        """Whether the object is an operator, which stays with its device plugin switched off."""
         return bool(self.runner.switch)
 
 
 def installed_plugins(
     documents: Sequence[Document], included: Collection[int], all_releases: Sequence[Release]
 ) -> Iterator[InstalledPlugin]:
-    """Yield the plugins that run; an operator whose plugin is switched off runs none."""
+    """Yield the running plugins. An operator with a disabled plugin is not yielded."""
     charts = {release.chart for release in all_releases}
     # Intel's operator also runs plugins of devices without a driver.
     others = any(chart.startswith(_OF_INTEL) and chart not in PLUGINS for chart in charts)
@@ -63,12 +63,12 @@ def installed_plugins(
 
 
 def object_of(release: Release, document: Document) -> str:
-    """Return the name of a release in a plan: that of its object, unless it is one of several charts in a kustomization or in another chart."""
+    """Return the plan's name of a release: its object's name, or the chart's name if a kustomization or chart contains several charts."""
     return name_of_release(release) if release.kind in ("Kustomization", "Chart") else name_of(document.placed)
 
 
 def images_in(obj: Object) -> Iterator[str]:
-    """Yield the images of pod templates and of a chart's values, without tag and digest."""
+    """Yield the images in pod templates and chart values, without tag and digest."""
     for _, part in mappings_in(obj.get("spec"), "/spec"):
         image = part.get("image")
         if name := text(image) or text(mapping(image).get("repository")):

@@ -1,7 +1,7 @@
-"""What the commit `prepare` adds besides drivers: rules for node labels, labels of namespaces, and settings in the files of nodes.
+"""Makes the parts of the commit `prepare` apart from drivers: rules for node labels, namespace labels, and settings in node files.
 
-Rules of Node Feature Discovery give the nodes labels that go with a device plugin and that selectors need. The label of a namespace lets its claims
-have admin access. Node files have the folders in which containerd reads CDI files, and the feature gate of shares.
+Node Feature Discovery rules set node labels that selectors need and that a removed device plugin no longer sets. A namespace label permits claims
+with admin access. Node files contain the folders in which containerd reads CDI files, and the feature gate for shares.
 
 Follows intel/intel-resource-drivers-for-kubernetes 1da939f: charts/intel-gpu-resource-driver/templates/node-feature-rules.yaml; NVIDIA/k8s-device-plugin
 v0.20: docs/gpu-feature-discovery (a node with a PCI device of vendor 10de is one with a GPU); kubernetes/kubernetes v1.37:
@@ -62,7 +62,7 @@ _LABELS: Final = {
 
 
 def add_rules(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> tuple[Step, MigrationPlan]:
-    """Return the step that adds the rules, and the plan without the followers that need nothing more."""
+    """Return the step that adds the rules, and the plan without the followers that the rules satisfy."""
     replaced = {family.driver for family in plan.families if family.replacement is not None}
     needed: dict[str, list[Follower]] = {}
     for label, follower in _selecting(documents, plan):
@@ -75,7 +75,7 @@ def add_rules(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) ->
     notes: list[str] = []
     done: list[Follower] = []
     for label, followers in needed.items():
-        # A rule in the folder of a plugin moves to that of the driver.
+        # A rule in a plugin's folder moves to the driver's folder.
         if any(
             label in inside(rule, "labels")
             for number in rules
@@ -96,7 +96,7 @@ def add_rules(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) ->
 
 
 def _selecting(documents: Sequence[Document], plan: MigrationPlan) -> Iterator[tuple[str, Follower]]:
-    """Yield the labels in selectors that follow a plugin."""
+    """Yield the labels in selectors that depend on a plugin."""
     placed = {(document.file, name_of(document.placed)): document.placed for document in documents}
     for follower in plan.follow:
         name = split(follower.place)[-1]
@@ -120,7 +120,7 @@ def _rule(label: str, devices: _Devices) -> Object:
 
 
 def label_namespaces(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> Step:
-    """Return the step that labels the namespaces whose consumers get claims with admin access."""
+    """Return the step that labels the namespaces of consumers whose claims get admin access."""
     edits, notes = [], []
     for namespace in sorted(set(_with_admin_access(documents, tree, plan))):
         numbers = [
@@ -164,19 +164,19 @@ def _with_admin_access(documents: Sequence[Document], tree: Tree, plan: Migratio
 
 
 def _names(document: Document, number: int, tree: Tree) -> frozenset[str]:
-    """Return the names of a Namespace; a build that sets a namespace sets the name of the Namespace, too."""
+    """Return the names of a Namespace. A build that sets a namespace also renames the Namespace."""
     return tree.namespaces_set(number) or frozenset((text(inside(document.object, "metadata").get("name")),))
 
 
 def edit_node_files(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> Step:
-    """Return the step that changes what the drivers of a plan need on nodes."""
+    """Return the step that edits node files as a plan's drivers need."""
     folders = _folders(documents, plan)
     gate = _gate(folders.applied(documents), tree, plan)
     return Step("prepare", (*folders.edits, *gate.edits), (), (*folders.notes, *gate.notes))
 
 
 def _gate(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> Step:
-    """Enable the gate without which Kubernetes before 1.36 does not share devices: in the configuration of talhelper, if no file sets gates."""
+    """Enable the gate that device sharing needs before Kubernetes 1.36, in the talhelper configuration, if no file sets gates."""
     sharing = [family for family in plan.families if family.sharing is not None and family.sharing.decision == "shares"]
     near = {consumer.file for consumer in plan.consumers}
     why = platform_of(documents, tree.reached, near).why_no_sharing()
@@ -221,7 +221,7 @@ def _writes_to_default(family: Family) -> bool:
 
 
 def _with_default(value: Any) -> Any:
-    """Return a value in whose texts containerd reads the folder, too."""
+    """Add the folder to containerd's CDI folders in the strings of a value."""
     if isinstance(value, dict):
         return {name: _with_default(member) for name, member in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The commits of a move from device plugins to DRA drivers, as wanted objects of a Git tree.
+"""The commits of a move from device plugins to DRA drivers, as the wanted objects in a Git tree.
 
 `prepare` changes nothing that runs: it adds sources of charts, namespaces and labels. `switch` removes the plugins, adds the drivers and gives
 every consumer its claims, because half of that would be an outage. `tidy` removes what nothing uses any more.
@@ -22,7 +22,7 @@ StepName = Literal["prepare", "switch", "tidy"]
 
 
 class Edit(NamedTuple):
-    """A document of the tree as it is wanted; `wanted` is None where the document goes."""
+    """The wanted content of a document; `wanted` is None if the document is removed."""
 
     number: int  # of the document
     wanted: Object | None
@@ -37,7 +37,7 @@ class NewFile(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one commit changes, and what its body says."""
+    """The edits of one commit, and the notes for its message."""
 
     name: StepName
     edits: tuple[Edit, ...] = ()
@@ -47,7 +47,7 @@ class Step(NamedTuple):
     unmoved: tuple[tuple[Consumer, str], ...] = ()  # that the plan wants edited and no edit moves, with the reasons
 
     def applied(self, documents: Sequence[Document]) -> list[Document]:
-        """Return the documents after the step, with an empty object for a document that goes."""
+        """Return the documents after the step; a removed document has an empty object."""
         after = list(documents)
         for number, wanted in self.edits:
             obj = wanted or {}

@@ -1,7 +1,7 @@
-"""The charts whose values a move changes, and whether their objects change as the plan says.
+"""Finds the charts whose values a move changes, and checks that their objects change as planned.
 
-The plan says: a container loses keys and names a claim instead, which its pod has, and nothing else changes. A chart may make the claim's
-template, and KubeRay's chart gets the number of GPUs in `rayStartParams`.
+Planned changes are: a container loses keys and names a claim of its pod instead. A chart may also create the claim's template, and
+KubeRay's chart gets the number of GPUs in `rayStartParams`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ChangedRelease(NamedTuple):
     kubernetes: str  # the version of the cluster; "" if neither a snapshot nor a file tells it
 
     def moves(self, key: str) -> bool:
-        """Return whether the plan lets a container lose a key. The switch of a chart stands for a key that is not in the values."""
+        """Return whether the plan removes a key from a container. A chart's switch implies a key that is not in the values."""
         has_switch = not all("/" in moved for moved in self.keys)
         return key in self.keys or (has_switch and "/" in key)
 
@@ -55,7 +55,7 @@ class ChangedRelease(NamedTuple):
 def changed_releases(
     steps: Sequence[Step], documents: Sequence[Document], tree: Tree, plan: MigrationPlan, nodes: Sequence[Object]
 ) -> Iterator[ChangedRelease]:
-    """Yield the releases of a tree whose values are other ones after the steps; `nodes` are those of a snapshot."""
+    """Yield the releases whose values the steps change. `nodes` are the nodes of a snapshot."""
     after = list(documents)
     for step in steps:
         after = step.applied(after)
@@ -100,9 +100,9 @@ def unplanned_changes(
     after: Mapping[str, Object],
     again: Mapping[str, Object] | None = None,
 ) -> list[str]:
-    """Return what differs otherwise than the plan says.
+    """Return the differences that are not planned.
 
-    Objects are by their names. Fields that also differ between `before` and `again`, another rendering of the same values, are ignored.
+    Objects are keyed by name. Fields that also differ between `before` and `again`, a second rendering of the same values, are ignored.
     """
     random = {} if again is None else dict.fromkeys(_other_changes(changed, before, again))
     made = [text(inside(obj, "metadata").get("name")) for obj in after.values() if obj.get("kind") in _CLAIMS]
@@ -125,7 +125,7 @@ def loses_a_key(changed: ChangedRelease, before: Mapping[str, Object], after: Ma
 
 
 def _other_changes(changed: ChangedRelease, before: Mapping[str, Object], after: Mapping[str, Object]) -> Iterator[str]:
-    """Yield what differs besides lost keys and new claims."""
+    """Yield the differences other than removed keys and new claims."""
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
         if old is not None and new is not None:
@@ -137,7 +137,7 @@ def _other_changes(changed: ChangedRelease, before: Mapping[str, Object], after:
 
 
 def _other_fields(changed: ChangedRelease, old: Any, new: Any, pointer: str = "") -> Iterator[str]:
-    """Yield the pointers of the fields that differ, besides lost keys and new claims."""
+    """Yield the pointers of differing fields, except removed keys and new claims."""
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted(old.keys() | new.keys()):
             below, value, new_value = member(pointer, name), old.get(name), new.get(name)
@@ -156,7 +156,7 @@ def _other_fields(changed: ChangedRelease, old: Any, new: Any, pointer: str = ""
 
 
 def _is_planned(changed: ChangedRelease, pointer: str, name: str, old: Any, new: Any) -> bool:
-    """Return whether a field is a lost key, or the number of GPUs that KubeRay would read from it."""
+    """Return whether a field is a removed key, or the number of GPUs that KubeRay would derive from the key."""
     parent = pointer.rpartition("/")[2]
     if parent in _AMOUNTS:
         return new is None and changed.moves(name)
@@ -164,7 +164,7 @@ def _is_planned(changed: ChangedRelease, pointer: str, name: str, old: Any, new:
 
 
 def _mistakes(changed: ChangedRelease, old_pod: Object, pod: Object, known: Collection[str]) -> Iterator[str]:
-    """Yield where the keys and claims of a pod are not as the plan says; `known` are names that claims and templates can have."""
+    """Yield where a pod's keys and claims differ from the plan. `known` has the valid names of claims and templates."""
     new_claims = [entry for entry in items(pod, "resourceClaims") if entry not in items(old_pod, "resourceClaims")]
     of_pod = _names(items(pod, "resourceClaims"))
     used = set[str]()
@@ -203,14 +203,14 @@ def _names(entries: Iterable[Object]) -> set[str]:
 
 
 def _containers(old_pod: Object, pod: Object) -> Iterator[tuple[Object, Object]]:
-    """Yield each container of a pod, behind the one with its name in the old pod."""
+    """Yield pairs of containers of the same name, from the old and the new pod."""
     old = {container.get("name"): container for container in containers_of(old_pod)}
     for container in containers_of(pod):
         yield old.get(container.get("name"), {}), container
 
 
 def _pods(before: Mapping[str, Object], after: Mapping[str, Object]) -> Iterator[tuple[str, Object, Object]]:
-    """Yield the pods and the templates of pods after a move, each behind the name of its object and the pod at its place before."""
+    """Yield, for each pod or pod template, its object's name, the pod before the move, and the pod after it."""
     for name, obj in after.items():
         for place, pod in mappings_in(obj, ""):
             if _is_pod(pod):

@@ -1,4 +1,4 @@
-"""Makes a report of a plan, and compares two plans."""
+"""Makes the report of a plan, and compares two plans."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _DECISIONS = {
     "move": "`migrate pr` replaces the plugin, and all requests of the tree become claims",
     "stay": "the plugin stays for now, and `migrate pr` only prepares the move",
 }
-# By part of a plan: the fields that tell its entries apart.
+# By part of a plan: the fields that identify an entry.
 _IDENTITY = {"families": ("driver",), "consumers": ("object", "place", "key"), "follow": ("object", "place")}
-# What a person decides: a difference is no change of the tree.
+# Decisions of a person; a difference here is not a change of the tree.
 _DECIDED = frozenset(("decision", "verdict", "line", "because"))
 
 
 def first_lines(plan: MigrationPlan, moved: Collection[Consumer] | None = None) -> list[str]:
-    """Return whether to move now, what stops it, and who loses devices; `moved` are the consumers that commits move, if they are made."""
+    """Return whether to move now, what prevents the move, and which consumers lose devices. `moved` are the consumers that the commits move, if known."""
     if plan.is_done:
         return [f"Done: {', '.join(family.driver for family in plan.families)}"]
     staying = [family.driver for family in plan.staying]
@@ -61,7 +61,7 @@ def first_lines(plan: MigrationPlan, moved: Collection[Consumer] | None = None) 
 
 
 def tasks(plan: MigrationPlan) -> Iterator[str]:
-    """Yield what a person does, in order."""
+    """Yield the manual tasks in order."""
     for family in plan.families:
         if family.sharing is not None:
             choices = " or ".join(family.sharing.choices)
@@ -79,7 +79,7 @@ def tasks(plan: MigrationPlan) -> Iterator[str]:
 
 
 def report(plan: MigrationPlan) -> Report:
-    """Make the report for people: whether to move, the tasks, and then the details."""
+    """Make the text report: whether to move, then the tasks, then the details."""
     parts: list[Part] = []
     if plan.families:
         in_order = [f"{number}. {task}" for number, task in enumerate(dict.fromkeys(tasks(plan)), 1)]
@@ -123,7 +123,7 @@ def report(plan: MigrationPlan) -> Report:
 
 
 def _consumers(plan: MigrationPlan) -> Iterator[tuple[str, str, str, CodeSpan, str]]:
-    """Yield the rows of consumers, each reason only once."""
+    """Yield the consumer rows; print each reason once."""
     first: dict[str, str] = {}
     for consumer in plan.consumers:
         place = f"{consumer.file}:{consumer.line}"
@@ -135,7 +135,7 @@ def _consumers(plan: MigrationPlan) -> Iterator[tuple[str, str, str, CodeSpan, s
 
 
 def summary(plan: MigrationPlan) -> str:
-    """Return the plan in a line."""
+    """Return a one-line summary of the plan."""
     if not plan.families and not plan.consumers:
         if plan.skipped:
             places = count_of(len(plan.skipped), "skipped place")
@@ -149,14 +149,14 @@ def summary(plan: MigrationPlan) -> str:
 
 
 def done(before: Object) -> str:
-    """Return the sentence about a tree that has nothing left of a plan."""
+    """Return the sentence about a tree in which a plan is done."""
     keys = {str(key) for family in items(before, "families") for key in strings(family, "keys")}
     of_keys = list_first(sorted(keys), _NAMED) or "a device by a legacy key"
     return f"done: no build of the tree requests {of_keys} or installs its device plugin"
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what differs between a plan and the plan of the tree now, without what a person decides."""
+    """Yield the differences between a plan and the tree's current plan, except a person's decisions."""
     before, now = _without_decisions(before), _without_decisions(now)
     for part in dict.fromkeys((*before, *now)):
         old, new = (_entries(part, of_plan.get(part)) for of_plan in (before, now))
@@ -167,7 +167,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
 
 
 def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan:
-    """Return a plan with the decisions of another plan of the same tree. Raises Broken if one is none of its choices."""
+    """Copy the decisions from another plan of the same tree. Raises Broken if a decision is not among the choices."""
     verdicts = {(consumer.object, consumer.place, consumer.key): consumer.verdict for consumer in decided.consumers}
     decisions = {family.driver: family.sharing.decision for family in decided.families if family.sharing is not None}
     moves = {family.driver: family.decision for family in decided.families}
@@ -199,7 +199,7 @@ def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan
 
 
 def _entries(part: str, value: Any) -> dict[str, Any]:
-    """Return the entries of a part of a plan by what tells them apart."""
+    """Return the entries of a plan part, keyed by their identifying fields."""
     fields = _IDENTITY.get(part, ())
     return {
         " ".join(str(entry.get(field)) for field in fields) if fields and isinstance(entry, dict) else str(entry): entry

@@ -1,4 +1,4 @@
-"""Finds the places of a tree that request devices by a legacy key, or use devices without a request."""
+"""Finds the places in a tree that request devices by a legacy key, or use devices without a request."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _ACCELERATOR: Final = re.compile(r"dri\b|drm|render|video|[gntv]pu|kfd|nvidia|co
 
 
 class Request(NamedTuple):
-    """A consumer, with what the families need to know about it."""
+    """A consumer, with the facts that the families need."""
 
     consumer: Consumer
     classes: frozenset[str]  # of the claims that replace the request; none of a use without a request
@@ -76,20 +76,20 @@ class Request(NamedTuple):
 
 
 def with_drivers(state: State) -> State:
-    """Return the state in which all drivers are installed, and claims replace replicas that have a key of their own.
+    """Return a state with all drivers installed, in which claims replace replicas with a key of their own.
 
-    Limits of the keys change together with the consumers, so they keep no key.
+    Quotas and LimitRanges change in the same commit as the consumers, so they do not prevent a translation here.
     """
     file = state.configuration.file
     file = replace(file, **{_NVIDIA: replace(file.options(_NVIDIA), consumable_shares=True)})
     with_shares = replace(state, configuration=Configuration(file))
     moved = with_all_drivers(with_shares, shares=False)
-    # A class that serves a key by name is no reason to keep the key.
+    # Ignore `extendedResourceName`, because it would keep the key.
     return replace(moved, fleet=replace(moved.fleet, extended={}), quotas={}, limit_ranges={})
 
 
 class RequestReader:
-    """Reads the requests of objects: now, and as if all drivers were installed."""
+    """Reads the requests of objects, as decided now and as if all drivers were installed."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -105,7 +105,7 @@ class RequestReader:
         return self._classes[key]
 
     def _classes_beside(self, key: str, limits: Object) -> frozenset[str]:
-        """Return the DeviceClasses of the claims that replace a key among the limits of a container."""
+        """Return the DeviceClasses of the claims that replace a key in a container's limits."""
         pod = _pod_with(limits, "default")
         return _classes_at(pod, decide_object(pod, self._moved), ("", _CONTAINER, key))
 
@@ -116,7 +116,7 @@ class RequestReader:
     def requests_in(
         self, document: Document, release: Release | None, values: Mapping[str, str] | None = None
     ) -> Iterator[Request]:
-        """Yield the places of one object that request devices by a legacy key; `values` are those of its variables."""
+        """Yield the places in one object that request devices by a legacy key. `values` has the values of its variables."""
         written = document.placed
         obj = filled(written, values or {}) if "${" in document.text else written
         if counts_keys(obj, self._state):
@@ -179,7 +179,7 @@ class RequestReader:
             )
 
     def indirect_uses(self, document: Document, release: Release | None) -> Iterator[Request]:
-        """Yield the places by which one object gets devices without naming a key."""
+        """Yield the places by which one object gets devices without a key."""
         obj = document.placed
         switch = release and release.chart in CHARTS and CHARTS[release.chart].switch
         for use in (*indirect_uses(document, self._state), *(switch.uses_in(obj) if switch else ())):
@@ -208,13 +208,13 @@ class RequestReader:
 
 
 def _drivers_by_domain(key: str) -> frozenset[str]:
-    """Return the drivers of the devices of a key that no claim replaces."""
+    """Return the drivers of the devices behind a key that no claim can replace."""
     domain, slash, _ = key.partition("/")
     return frozenset(driver for driver in DRIVERS if slash and f".{driver}".endswith(f".{domain}"))
 
 
 def _is_parked(obj: Object, pointer: str) -> bool:
-    """Return whether an object makes no pods for a place in it: the object is suspended, or has 0 replicas."""
+    """Return whether an object creates no pods for a place in it: it is suspended, or has 0 replicas."""
     above = accumulate(split(pointer), member, initial="")
     return inside(obj, "spec").get("suspend") is True or any(
         mapping(resolve_pointer(obj, part)).get("replicas") == 0 for part in above
@@ -222,7 +222,7 @@ def _is_parked(obj: Object, pointer: str) -> bool:
 
 
 def _apart_from(obj: Object) -> frozenset[str]:
-    """Return the values of labels of the pods that must or should not be on the node of an object's pods."""
+    """Return the label values of pods that anti-affinity keeps off the node of an object's pods, required or preferred."""
     affinities = [inside(part, "podAntiAffinity") for _, part in mappings_in(obj, "")]
     terms = [term for of_part in affinities for term in items(of_part, f"required{_SCHEDULING}")]
     terms += [
@@ -238,7 +238,7 @@ def _apart_from(obj: Object) -> frozenset[str]:
 
 
 def _place_in(written: Object, pointer: str, values: Mapping[str, str]) -> str:
-    """Return the pointer to a key in an object whose keys may have variables, from the pointer in the filled object."""
+    """Convert a pointer into the object with filled variables to a pointer into the original object, whose keys may have variables."""
     place = ""
     for name in split(pointer):
         below = resolve_pointer(written, place)
@@ -248,7 +248,7 @@ def _place_in(written: Object, pointer: str, values: Mapping[str, str]) -> str:
 
 
 def _variable_at(written: Object, place: str) -> str:
-    """Return the name or the value of a place if it has a variable, else ""."""
+    """Return the name or the value at a place if it contains a variable, else ""."""
     name, value = split(place)[-1], resolve_pointer(written, place)
     return next((part for part in (name, str(value)) if "${" in part), "")
 
@@ -272,7 +272,7 @@ def _is_accelerator(key: str) -> bool:
 
 
 def _pod_with(limits: Object, namespace: str) -> Object:
-    """Return a pod with one container that has the limits of a chart's values."""
+    """Return a pod with one container with the limits from a chart's values."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -296,7 +296,7 @@ def _why_not_moved(later: PodVerdict, place: tuple[str, str, str]) -> tuple[Verd
 
 
 def _why_by_hand(obj: Object, release: Release | None, pointer: str, key: str) -> str:
-    """Return why a person moves a use, and where the claims go; "" if a lens leads to the pod."""
+    """Return why a use must be moved by hand, and where to write the claims; "" if a lens finds the pod."""
     kind = group_kind(obj)
     if kind == _TEMPLATE:
         return "the namespace of what it makes is not known: add the ResourceClaimTemplate to its objects"

@@ -1,4 +1,4 @@
-"""Claims that several workloads share: one named claim in a namespace, or claims with admin access."""
+"""Claims that workloads share: one named claim in a namespace, or claims with admin access."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLAIM: Final = "ResourceClaim"
 
 
 class NamedClaims:
-    """The ResourceClaims that all workloads of a namespace name."""
+    """The ResourceClaims that all workloads of a namespace share."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         """Read the claims of a tree."""
@@ -29,7 +29,7 @@ class NamedClaims:
         self._users: dict[str, tuple[Object, list[int]]] = {}
 
     def claim(self, spec: Object, namespace: str) -> Object:
-        """Return the claim with this spec, named after its request, if necessary with a number."""
+        """Return the claim with this spec. Its name is that of its request, with a number if the name is taken."""
         request = text(items(inside(spec, "devices"), "requests")[0].get("name"))
         for number in count(1):
             name = request if number == 1 else f"{request}-{number}"
@@ -43,7 +43,7 @@ class NamedClaims:
         self._users.setdefault(name_of(claim), (claim, []))[1].append(number)
 
     def used(self) -> Iterator[tuple[str, list[int], Object]]:
-        """Yield the claims that the tree lacks, with their namespace and the documents that name them."""
+        """Yield the claims to add to the tree, with their namespace and the documents that name them."""
         for name, (claim, numbers) in self._users.items():
             if name not in self._of_tree:
                 yield namespace_of(claim), numbers, claim
@@ -64,7 +64,7 @@ def without_shares(template_spec: Object) -> Object:
 
 
 def as_admin(template_spec: Object) -> Object:
-    """Return the spec of a template whose claims have all devices of the class on the node, and count nowhere."""
+    """Return a template spec for claims with admin access to all devices of the class on the node. No quota counts them."""
     everything = {"allocationMode": "All", "adminAccess": True}
     return _with_bodies(template_spec, lambda body: _without(body, "count") | everything)
 
@@ -80,7 +80,7 @@ def _with_bodies(template_spec: Object, change: Callable[[Object], Object]) -> O
 
 
 def with_one_claim(translated: Object, template: str, claim: str = "") -> Object:
-    """Return an object of which each pod has one claim of a template, or in its place a named claim; all containers use it."""
+    """Give each pod of an object one claim, from a template or by name, which all of its containers use."""
     names: dict[str, str] = {}
     for spec in pod_specs(translated):
         entries = {entry["name"]: entry.get("resourceClaimTemplateName") for entry in items(spec, "resourceClaims")}

@@ -1,4 +1,4 @@
-"""How the pods of a tree share the devices of a plugin, and how they may share those of its driver."""
+"""How a tree's pods share a plugin's devices now, and how they can share the driver's devices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BALANCED: Final = "balanced"
 
 
 class ReadTree(NamedTuple):
-    """What the builds of a tree include."""
+    """The contents of a tree's builds."""
 
     documents: Sequence[Document]
     requests: Sequence[Request]
@@ -47,7 +47,7 @@ def sharing_of(driver: str, keys: Collection[str], read: ReadTree) -> DeviceShar
     """Return how pods share the devices of a driver, with a proposal; None if each pod gets devices of its own."""
     usually = read.state.fleet.installed.usually
     shared = {key: of_key for key in sorted(keys) if (of_key := usually(key)) is not None}
-    # NVIDIA's plugin gives replicas a key with this end; how many they are, the tree does not tell.
+    # NVIDIA's plugin offers replicas under a key with this suffix. The tree does not state the number of replicas.
     uncounted = [key for key in sorted(keys) if key.endswith(".shared") and key not in shared]
     requests = [
         request
@@ -89,7 +89,7 @@ def sharing_of(driver: str, keys: Collection[str], read: ReadTree) -> DeviceShar
 def _proposal(
     users: Sequence[Request], enough: str, not_one_node: str, choices: Mapping[str, str]
 ) -> tuple[SharingDecision, str]:
-    """Return the decision that a plan proposes, with the reason; `enough` and `not_one_node` are reasons, too, or ""."""
+    """Return the proposed decision and its reason. `enough` and `not_one_node` are possible reasons, or ""."""
     namespaces = sorted({request.namespace for request in users})
     of_names = {request.consumer.object.rpartition("/")[2]: request.apart_from for request in users}
     pairs = [{name, other} for name, others in of_names.items() for other in others & of_names.keys() - {name}]
@@ -112,7 +112,7 @@ def _proposal(
 
 
 def _why_not_one_node(driver: str, read: ReadTree) -> str:
-    """Return why all pods on one node may be wrong; "" if no file tells a reason."""
+    """Return why it may be wrong to run all pods on one node; "" if the files contain no reason."""
     nodes, where = read.platform.nodes
     settings = [plugin.settings for plugin in read.plugins if plugin.runner.driver == driver]
     if any(_BALANCED in (entry.get("allocationPolicy"), entry.get("preferredAllocationPolicy")) for entry in settings):

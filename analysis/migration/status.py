@@ -1,4 +1,4 @@
-"""How far a move is: each driver by the tree, and each of its nodes by a cluster or a snapshot."""
+"""The progress of a move: of each driver in the tree, and of each node in a cluster or a snapshot."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FINAL: tuple[MoveState, ...] = ("accepted", "done")
 
 
 class MoveProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far a driver is in the tree, or on a node."""
+    """The progress of a driver in the tree or on a node."""
 
     driver: str
     node: str = ""  # empty: the tree
@@ -114,7 +114,7 @@ def _on_node(name: str, offered: Sequence[str], checks: Sequence[Check], publish
 
 
 def report(status: MigrationStatus) -> Report:
-    """Make the table for people."""
+    """Make the text table."""
     rows = [(entry.driver, entry.node or "(tree)", entry.state, entry.next) for entry in status.progress]
     left = sum(entry.state not in _FINAL for entry in status.progress)
     summary = f"not done: {left} of {count_of(len(rows), 'row')}" if left else "done"

@@ -1,4 +1,4 @@
-"""Finds what may request devices in a tree, and is not in its plan."""
+"""Finds possible device requests in a tree that its plan does not contain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def unread(
     state: State,
     reader: RequestReader,
 ) -> Iterator[str]:
-    """Yield the files with plugins or requests that nothing builds, that are not read as objects, or whose release is not read."""
+    """Yield files with plugins or requests that no build includes, that are not objects, or whose release was not read."""
     kustomizations = filter(is_kustomization, documents)
     patches = {tree.absolute(file) for document in kustomizations for file in files_of(document, PATCHES)}
     others = [
@@ -67,7 +67,7 @@ def unread(
 
 
 def _text_in_place_of_values(document: Document, state: State) -> Iterator[str]:
-    """Yield the place where values of a chart are a text that is not YAML, such as a template, and request devices."""
+    """Yield places where chart values are a string that is not YAML, such as a template, and request devices."""
     if group_kind(document.object)[0] != "argoproj.io":
         return
     for pointer, part in mappings_in(document.object.get("spec"), "/spec"):
@@ -81,7 +81,7 @@ def _text_in_place_of_values(document: Document, state: State) -> Iterator[str]:
 def _values_of_templates(
     documents: Sequence[Document], all_releases: Sequence[Release], with_keys: Collection[str], reader: RequestReader
 ) -> Iterator[str]:
-    """Yield the files that may be values of an Application that a template makes."""
+    """Yield files that may be values of an Application from a template."""
     of_releases = {file.number for release in all_releases for file in release.files}
     for number, document in enumerate(documents):
         if number in of_releases or document.file in with_keys or is_kustomization(document):

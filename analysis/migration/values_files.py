@@ -1,4 +1,4 @@
-"""Finds the consumers in values of charts that are outside of the objects that name the charts."""
+"""Finds consumers in chart values that are outside of the objects that name the charts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VALUES: Final = "/spec/values"
 
 
 class ReleasesOfFiles:
-    """The releases of a tree that have values in other documents than their own."""
+    """The releases in a tree that have values in other documents."""
 
     def __init__(self, documents: Sequence[Document], all_releases: Sequence[Release]) -> None:
         self._documents = documents
@@ -30,7 +30,7 @@ class ReleasesOfFiles:
         self._uses = Counter((file.number, file.pointer) for release in self._releases for file in release.files)
 
     def release_at(self, number: int, place: str) -> Release | None:
-        """Return the release that has a place of a document among its values."""
+        """Return the release whose values include a place of a document."""
         around = [
             (len(file.pointer), release)
             for release in self._releases
@@ -42,7 +42,7 @@ class ReleasesOfFiles:
     def requests(
         self, read: Callable[[Document, Release | None], Iterator[Request]], without: Collection[int] = ()
     ) -> Iterator[Request]:
-        """Yield what `read` finds in these values as those of a HelmRelease; `without` are documents of releases to leave out."""
+        """Yield what `read` finds in these values, read as values of a HelmRelease. Releases in the documents `without` are skipped."""
         for release in [release for release in self._releases if release.number not in without]:
             name = name_of_release(release)
             for file in release.files:
@@ -67,7 +67,7 @@ class ReleasesOfFiles:
 
 
 def as_release(document: Document, metadata: Object, values: Object) -> Document:
-    """Return a document with a HelmRelease in place of its object, which is values."""
+    """Wrap a document of values into a HelmRelease."""
     obj = {
         "apiVersion": "helm.toolkit.fluxcd.io/v2",
         "kind": "HelmRelease",
@@ -78,5 +78,5 @@ def as_release(document: Document, metadata: Object, values: Object) -> Document
 
 
 def name_of_release(release: Release) -> str:
-    """Return the name of a release in a plan."""
+    """Return the name that a plan uses for a release."""
     return f"{release.kind}/{release.namespace}/{release.name}"

@@ -25,7 +25,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     """A workload: its top owner, the objects with the shapes of its pods, and its living pods."""
 
     top: ObjectIdentity
-    # The objects whose pod templates are judged: the top owner, or the highest owner that was read.
+    # The objects whose pod templates are evaluated: the top owner, or the highest owner that was read.
     shapes: tuple[Object, ...]
     pods: tuple[Object, ...] = ()
     # The position of the first shape among all objects that were read.

@@ -1,4 +1,4 @@
-"""Obstacles to a migration, apart from the workloads: the server, classes, quotas, queues, other webhooks, device plugins."""
+"""Obstacles to a migration, except in workloads: the server, classes, quotas, queues, other webhooks, device plugins."""
 
 from __future__ import annotations
 

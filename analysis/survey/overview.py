@@ -1,4 +1,4 @@
-"""Makes a survey: the workloads that request devices, the decision about each, and the obstacles."""
+"""Surveys a cluster: the workloads that request devices, the decision about each, and the obstacles."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KEPT: Final = (Outcome.LEFT, Outcome.UNKNOWN)  # outcomes of keys that new pods
 
 
 class Asking(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A workload that requests devices; it counts once, with everything that it created."""
+    """A workload that requests devices. It counts once, together with the objects that it created."""
 
     namespace: str
     kind: str
@@ -216,7 +216,7 @@ def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Ask
 
 
 def _sorted(reasons: Iterable[MoveReason]) -> list[MoveReason]:
-    """Sort reasons: the gravest outcome first, then the most pods."""
+    """Sort reasons by outcome, the worst first, then by number of pods, the largest first."""
     order = list(Outcome)
     return sorted(
         reasons,

@@ -1,4 +1,4 @@
-"""What to do about a feature gate that is off.
+"""Remedies for a feature gate that is off.
 
 The lists of components that read a feature gate follow Kubernetes' own code. The API server and the scheduler read every gate.
 """

@@ -138,7 +138,7 @@ def _summary(overview: Overview, counted: Sequence[tuple[str, int, str]], outsid
 
 
 def _row(workload: Asking, *, whole: bool, with_file: bool) -> Sequence[Cell]:
-    """Write a workload; with `whole`, also the decision about each key and its warnings."""
+    """Format a workload; with `whole`, also the decision about each key and its warnings."""
     # Each key is written once, although two containers may request it.
     amounts_by_key: dict[str, list[str]] = {}
     listed: set[tuple[str, str, str]] = set()
@@ -199,7 +199,7 @@ def _totals(overview: Overview) -> Iterator[tuple[str, int, str]]:
 
 
 def _network_declarations(network: PoolDeclarations) -> Iterator[tuple[str, list[str]]]:
-    """Write the declarations for pools of network devices, each with its title."""
+    """Format the declarations for pools of network devices, each with its title."""
     if network.pools:
         yield "Pools of network devices", [f"{name}: {selection}" for name, selection in network.pools.items()]
     if network.configuration:

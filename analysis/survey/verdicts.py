@@ -1,4 +1,4 @@
-"""Judges workloads: the decisions of the webhook, and what has to change before a key that stays can be translated.
+"""Evaluates workloads: the webhook's decisions, and the changes that a key needs before it can be translated.
 
 The webhook first decides in the mode in force, on the cluster as it is. If a key stays or the object is refused, the webhook decides again in
 mode `enforce`, on the cluster as it would be with all drivers and without device plugins. If a key still stays, it decides a third time with
@@ -52,7 +52,7 @@ class Key(Decision, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class MoveReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A reason why keys are not simply translated in mode `enforce`, and how many workloads it concerns. A person has to decide."""
+    """A reason why keys are not simply translated in mode `enforce`, and the number of its workloads. An administrator has to decide."""
 
     outcome: Outcome
     key: str
@@ -69,7 +69,7 @@ _OF_REASON = ("outcome", "key", "detail", "remedy", "code", "keep_reason", "unti
 
 
 class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """The judgement of a workload. `classes` are the DeviceClasses that its claims would name."""
+    """The evaluation of a workload. `classes` are the DeviceClasses that its claims would name."""
 
     keys: tuple[Key, ...]
     outcome: Outcome | None  # None for a workload with claims of its own and no keys
@@ -86,7 +86,7 @@ class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     def from_keys(
         cls, keys: tuple[Key, ...], *, classes: Iterable[str], warnings: Iterable[str], gates: Iterable[str]
     ) -> Self:
-        """Judge a workload by its keys."""
+        """Evaluate a workload by its keys."""
         enforced = [key.enforced() for key in keys]
         outcome, potential = outcome_of(keys), outcome_of(enforced)
         deciding = filter(needs_decision, enforced)
@@ -134,7 +134,7 @@ _Place = tuple[str, str, str]  # template, container, key
 
 
 class MoveJudge:
-    """Judges the workloads of a cluster, as it is and as it would be with all drivers installed."""
+    """Evaluates the workloads of a cluster, as it is now and as if all drivers were installed."""
 
     def __init__(self, state: State) -> None:
         self._now = state
@@ -147,8 +147,8 @@ class MoveJudge:
         self._judged: dict[bytes, JudgedWorkload] = {}
 
     def judge_workload(self, family: Family) -> JudgedWorkload | None:
-        """Judge a workload; None if it never requested a device."""
-        # Each shape is judged once. Two pods of one owner have the same shape if their resources and placement are equal.
+        """Evaluate a workload; return None if it never requested a device."""
+        # Evaluate each shape once. Two pods of one owner have the same shape if their resources and placement are equal.
         shapes: dict[bytes, Object] = {}
         for number, shape in enumerate(family.shapes):
             if is_pod(shape):
@@ -193,7 +193,7 @@ class MoveJudge:
         return {**pod, "spec": spec, "metadata": metadata}
 
     def _shape(self, shape: Object) -> JudgedWorkload:
-        """Judge one shape. Stored objects of a namespace are judged once if they differ only in status and irrelevant metadata."""
+        """Evaluate one shape. Stored objects of a namespace that differ only in status and irrelevant metadata are evaluated once."""
         judged_by = dict(shape)
         judged_by.pop("status", None)
         metadata = mapping(shape.get("metadata"))
@@ -282,7 +282,7 @@ def _by_place(verdict: PodVerdict) -> dict[_Place, Decision]:
 
 
 def needs_decision(key: Key) -> bool:
-    """Return whether a person has to read why a key is not simply translated or served, as in mode `enforce`."""
+    """Return whether an administrator must read why a key is not simply translated or served in mode `enforce`."""
     if key.potential_outcome:  # the key for which the object is refused has the reason
         return False
     if key.outcome in (Outcome.TRANSLATED, Outcome.SERVED):

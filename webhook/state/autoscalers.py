@@ -51,7 +51,7 @@ _CLOUD_LABEL = re.compile(
 _HOSTNAME = "kubernetes.io/hostname"
 _VERSION = re.compile(r":v?1\.([0-9]{1,4})[.\w-]*$")
 _TRUE = frozenset(("", "true", "1", "t", "T", "TRUE", "True"))
-_MAX = 256  # the most NodePools, requirements of one, and node groups of a status that are read
+_MAX = 256  # maximum numbers that are read: NodePools, requirements of a NodePool, node groups of a status
 
 
 class NodePool(msgspec.Struct, frozen=True, kw_only=True):

@@ -298,7 +298,7 @@ def _put_or_drop(table: dict[K, V], key: K, value: V | None) -> None:
 
 
 def _foreign_owner(meta: ObjectMeta) -> str | None:
-    """Return a text about the likely owner of a template that has our prefix but not our labels; None for any other template."""
+    """Return a string about the likely owner of a template that has our prefix but not our labels; None for any other template."""
     if not meta.name.startswith(names.PREFIX) or names.LABELS.items() <= meta.labels.items():
         return None
     for owner in meta.owner_references:

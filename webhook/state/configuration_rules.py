@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 # The names of all rows are in the matchConditions of the webhook configurations: the API server compares them with the keys of each pod.
 MAX_ROWS = 512
-MAX_NAMED = 20  # the most existing names that a message about an unknown name lists
+MAX_NAMED = 20  # maximum number of existing names in a message about an unknown name
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
 _PART = re.compile(r"<[A-Za-z]+>")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,252}").fullmatch

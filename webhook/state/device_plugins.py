@@ -34,12 +34,12 @@ _NAMED, _SINGLE, _EMPTY = "named", "single", "empty"
 _CHART_FALLBACKS = (_NAMED, _SINGLE)
 _INTEL = ("gpu.intel.com/i915", "gpu.intel.com/xe")
 _INTEL_ARGUMENT = "shared-dev-num"
-# squat/generic-device-plugin, whose option --device is a text of YAML.
+# squat/generic-device-plugin, whose option --device is a YAML string.
 _GENERIC, _GENERIC_DOMAIN = "generic-device-plugin", "squat.ai"
 _GENERIC_NAME = re.compile(r"""\bname["']?:[ \t]*["']?([\w.-]+)""")
 _GENERIC_COUNT = re.compile(r"""\bcount["']?:[ \t]*([0-9]{1,8})\b""")
 _SEVERAL = re.compile(r"[2-9]|[1-9][0-9]{1,7}").fullmatch
-_MAX = 64  # the most configurations of a ConfigMap, and resources of a configuration, that are read
+_MAX = 64  # maximum numbers that are read: configurations of a ConfigMap, resources of a configuration
 
 
 class Replicas(msgspec.Struct, frozen=True, gc=False):

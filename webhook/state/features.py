@@ -1,4 +1,4 @@
-"""The features of the API server and of schedulers, on which it depends which claims the webhook can make.
+"""The features of the API server and of schedulers. They determine which claims the webhook can make.
 
 The API server silently drops fields whose feature gate is off. A scheduler that is built on older libraries ignores shares of devices, or
 fails on them. The webhook makes no claims that need a missing feature. Stages follow kubernetes:pkg/features/kube_features.go.
@@ -38,7 +38,7 @@ class Features(KnownServer, frozen=True, kw_only=True):
 
     @classmethod
     def from_server(cls, server: Server) -> Features:
-        """Make the features of a server whose gates are all known."""
+        """Return the features of a server that reported all gates."""
         gates = {gate: server.enabled(gate) for gate in servers.known_gates(server.minor)}
         return cls(minor=server.minor, gates=gates, reported=gates)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from dra.objects import DeviceClass, ResourceSlice
 
-_MAX_SIZES = 128  # the most products or profiles of a class that are kept; `_find_groups` reads nodes with more groups of devices last
+_MAX_SIZES = 128  # maximum number of products or profiles of a class; `_find_groups` reads nodes with more groups of devices last
 T = TypeVar("T")
 _VOTE = 720_720  # the vote of one node, divisible by every number up to 16
 _TOO_COSTLY = "its selectors cost too much to evaluate them on every kind of device"
@@ -79,7 +79,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         evidence: Evidence = Evidence(),  # noqa: B008  a value
         installed: Installed = NONE,
     ) -> Inventory:
-        """Gather the facts. Slices that an earlier inventory has counted are not counted again.
+        """Collect the facts. Slices that an earlier inventory has counted are not counted again.
 
         If `evidence` chooses nodes or drivers, the labels and slices of all others are ignored.
         """
@@ -250,7 +250,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
     shared = {group for group in device_counts if group.sample.allow_multiple_allocations}
     partial_nodes = nodes_where(lambda groups: any(group.parted for group in groups & shared))
     whole_nodes = nodes_where(lambda groups: not all(group.parted for group in groups & shared))
-    # For each target with `where`: the nodes that publish its devices.
+    # By target with `where`: the nodes that publish its devices.
     kinds: dict[str, frozenset[str]] = {}
     for target in TARGETS.values():
         if target.where:
