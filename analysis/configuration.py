@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from analysis.errors import Broken
+from dra.codes import INSTALL
 from dra.raw import Object, inside, items, text
 from webhook import names
 
@@ -174,7 +175,7 @@ def read_config_map(obj: Object) -> tuple[Configuration | None, list[Finding]]:
     pointer = f"/data/{CONFIG_KEY}"
     if not isinstance(content, str):
         problem = f"its data has no {CONFIG_KEY}, so no replica can start"
-        remedy = "apply what `drawbridge manifests --config FILE` prints"
+        remedy = f"run `{INSTALL}`, with the values and the configuration of the installation"
         return None, findings([finding_at("C001", "/data", problem, remedy)], name(obj))
     try:
         document = only_document(CONFIG_KEY, content.encode())

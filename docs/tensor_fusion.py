@@ -34,7 +34,7 @@ BEHAVIOURS = (
     Behaviour("`DefaultGPUSelector`", "strategies choose node and devices", _PACKS),
     Behaviour("`GPUCapacityMap`: TFLOPS and memory by model", "the settings `models` and `tensorfusion.tflops`", "tests/webhook/dialects/test_tensorfusion.py::test_tflops_become_a_percentage_by_the_declared_model"),
     Behaviour("`ScalingQuotaExceededError`", "a refusal names limit, use and request", f"{_SERVICE}/test_quotas.py::test_a_pod_over_quota_is_refused_and_requeued_later"),
-    Behaviour("`RefreshGPUNodeCapacity`: totals of a node", "`drawbridge free` has the devices of each node", "tests/cli/commands/test_free.py::test_each_device_and_node_has_its_amounts_and_idle_nodes_are_listed", "its totals count devices, and do not add up the amounts of shares"),
+    Behaviour("`RefreshGPUNodeCapacity`: totals of a node", "`drawbridge free NODE`: devices and amounts", "tests/cli/commands/test_free.py::test_each_device_and_node_has_its_amounts_and_idle_nodes_are_listed"),
     Behaviour("`CompactFirst`", "the strategy of this name", _PACKS),
     Behaviour("`LowLoadFirst`", "the strategy of this name", f"{_STRATEGY}::test_low_load_first_spreads_claims_over_shared_gpus"),
     Behaviour("`NodeCompactGPULowLoad`", "the strategy of this name", f"{_STRATEGY}::test_packing_prefers_the_used_node_and_spreading_the_idle_node"),

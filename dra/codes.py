@@ -19,6 +19,10 @@ class Severity(StrEnum):
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 
+# The one way to install manifests, for pages, help and remedies.
+APPLY: Final = "kubectl apply --server-side -f -"
+INSTALL: Final = f"drawbridge manifests --values FILE --config FILE | {APPLY}"
+INSTALL_WEBHOOKS: Final = f"drawbridge manifests --only webhooks --values FILE --config FILE | {APPLY}"
 # Errors of objects that the API server accepts.
 ACCEPTED: Final = frozenset(("D002", "D010", "D214"))
 
@@ -192,7 +196,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "O012": FindingCode("a Lease that no replica holds", _ERROR, "check that the ServiceAccount may write the Lease; the log of the replicas says what prevents it"),
     "O013": FindingCode("a Lease whose renew time is in the future", _WARNING, "set the clock of the holder's node: certificates and leases depend on it"),
     "O015": FindingCode("a webhook that the API server cannot reach", _ERROR, "check the endpoints of the webhook's Service, NetworkPolicies, firewalls, and networkPolicy.apiServers (docs/install.md)", "pods are admitted as written, or are refused under failurePolicy Fail"),
-    "O016": FindingCode("configured resource names whose pods the API server does not send to the webhook", _ERROR, "apply the output of `drawbridge manifests --only webhooks --config FILE`, with the values of the installation", "pods that request these resources are admitted as written"),
+    "O016": FindingCode("configured resource names whose pods the API server does not send to the webhook", _ERROR, f"run `{INSTALL_WEBHOOKS}`, with the values and the configuration of the installation", "pods that request these resources are admitted as written"),
     "O017": FindingCode("a Lease that its holder does not renew", _ERROR, "check that the holder's Deployment runs; its log, and `/readyz?verbose`, say what prevents the renewal"),
     "O018": FindingCode("a warning from a replica", _WARNING, "docs/operating.md says what each of these lines means"),
     "O019": FindingCode("a setting for a driver or namespace that is probably misspelt", _WARNING, "correct the name: as it is, the setting has no effect"),
@@ -222,8 +226,8 @@ CODES: Final[dict[str, FindingCode]] = {
     "O202": FindingCode("a device plugin and a driver that serve the same devices of a node", _ERROR, "cordon the node, remove the device plugin or the driver, and drain the pods of the removed one (docs/node-by-node.md)"),
     "O203": FindingCode("a node on which neither a device plugin nor a driver serves devices, or a DaemonSet of theirs that is not ready on a node", _WARNING, "look at the driver's pod on the node, or, if the node is to keep its device plugin, at the plugin's pod (docs/node-by-node.md)"),
     "O204": FindingCode("a ResourceSlice of a node that does not exist", _WARNING, "delete the ResourceSlice"),
-    "O205": FindingCode("two schedulers that allocate devices of one driver", _ERROR, "set bridge.fence: true, and apply what `drawbridge manifests --values FILE --config FILE` prints (docs/bridge.md)"),
-    "O206": FindingCode("a driver whose devices have no taint of the bridge, although `bridge.fence` is on", _ERROR, "apply what `drawbridge manifests --values FILE --config FILE` prints"),
+    "O205": FindingCode("two schedulers that allocate devices of one driver", _ERROR, f"set bridge.fence: true, and run `{INSTALL}` (docs/bridge.md)"),
+    "O206": FindingCode("a driver whose devices have no taint of the bridge, although `bridge.fence` is on", _ERROR, f"run `{INSTALL}`, with the values and the configuration of the installation"),
     "O208": FindingCode("a pool that has lost its devices", _WARNING, "check the log of the driver's pod on that node; a restarted driver publishes the devices that it finds"),
     "O209": FindingCode("claims that hold a device that only one of them may hold", _ERROR, "delete the pods of all claims but one; a fence (docs/bridge.md) keeps other schedulers from these devices"),
     "O210": FindingCode("a claim that is reserved for deleted pods, or allocated without a pod", _WARNING, "remove the reservation or the allocation: no pod uses the devices"),

@@ -7,7 +7,9 @@ import pytest
 import yaml
 
 from cli.main import COMMANDS
+from dra.codes import APPLY, CODES
 from dra.server import CURRENT, OLDEST
+from tests.cli.running import run
 from tests.webhook.pods import configured, pod, verdict_of
 
 ROOT = Path(__file__).parent.parent
@@ -52,6 +54,19 @@ def test_each_question_is_answered_by_one_click_and_at_most_400_words():
         assert links, question
         for page, anchor in links:
             assert words_opened_by(page, anchor) <= 400, (question, page, anchor)
+
+
+def test_pages_help_and_remedies_install_with_the_same_command():
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
+    sources = [*pages, run("manifests", "--help").stdout, *(code.remedy for code in CODES.values())]
+    texts = [" ".join(source.split()) for source in sources]
+    piped = [
+        command
+        for text in texts
+        for command in re.findall(r"drawbridge manifests [^|`]*\| (kubectl apply .*? -f -)", text)
+    ]
+    assert len(piped) > 8
+    assert set(piped) == {APPLY}
 
 
 def gitops_objects():

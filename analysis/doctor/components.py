@@ -20,6 +20,7 @@ from certs import authority
 from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
 from certs.material import AUTHORITY_NAME
 from cluster.manifests import ManifestError, parse
+from dra.codes import INSTALL_WEBHOOKS
 from dra.finding import Finding, make_finding
 from dra.raw import Object, inside, items, moment, text
 from dra.texts import list_first
@@ -62,10 +63,10 @@ _SKEW = timedelta(minutes=1)
 _TOKEN = timedelta(hours=1)  # the lifetime of a pod's token
 _MAX = 6  # if more objects have the same fault, one finding names them together
 _QUOTED = 160
+WEBHOOKS_AGAIN = f"run `{INSTALL_WEBHOOKS}`, with the values and the configuration of the installation"
 REAPPLY = (
     "apply the manifests of the installed version again, with the values that it was installed with (docs/install.md)"
 )
-WEBHOOKS_AGAIN = "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the values that drawbridge was installed with"
 
 
 class ReplicaAnswer(msgspec.Struct, frozen=True):

@@ -16,6 +16,8 @@ from cli import options
 from cli.command import declare
 from cli.exits import Exit
 from cli.output import print_lines, warn
+from dra.codes import APPLY
+from webhook.names import VERSION
 
 if TYPE_CHECKING:
     from cli.installation_values import Values
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 @declare(
     "manifests",
     examples=(
-        "drawbridge manifests --image registry.example.com/drawbridge:0.1.0 | kubectl apply -f -",
-        "drawbridge manifests --only webhooks --config drawbridge.yaml",
+        f"drawbridge manifests --image registry.example.com/drawbridge:{VERSION} | {APPLY}",
+        f"drawbridge manifests --only webhooks --config drawbridge.yaml | {APPLY}",
     ),
 )
 @options.option(

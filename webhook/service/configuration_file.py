@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster import manifests
+from dra.codes import INSTALL_WEBHOOKS
 from webhook import registration
 from webhook.state import Configuration
 from webhook.state import configuration as config
@@ -147,7 +148,7 @@ class Source:
         logger.info("a new configuration is in use", extra={"path": self.path})
         self._names_not_sent = registration.names_not_sent(self.current, self._initial)
         if self._names_not_sent:
-            logger.warning("apply what `drawbridge manifests --only webhooks --config FILE` prints", extra=self.notes())
+            logger.warning("run `%s`", INSTALL_WEBHOOKS, extra=self.notes())
         return True
 
     def _bytes(self) -> bytes | None:
