@@ -128,6 +128,8 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     node: str
     devices: tuple[DeviceHeld, ...]
     totals: tuple[Total, ...] = ()
+    # Why the devices are not known.
+    reason: str = ""
 
     @property
     def is_idle(self) -> bool:
@@ -153,7 +155,7 @@ class Card(NamedTuple):
     def product(self) -> tuple[str, str]:
         """The driver and the model, or the resource of device plugins."""
         first = self.devices[0]
-        return (first.device, "") if first.state == PLUGIN else (first.device.partition("/")[0], first.model)
+        return (first.device, "") if first.state == PLUGIN else (_driver(first), first.model)
 
 
 @lru_cache(maxsize=1024)
@@ -364,7 +366,8 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
         node = stock.nodes[name]
         try:
             pools = {pool.id: pool.status for pool in stock.pools(name)}
-        except NodeSelectorError:  # it is unknown which devices the node has
+        except NodeSelectorError as error:
+            yield NodeDevices(node=name, devices=(), reason=f"it is not known which devices it has: {error}")
             continue
         devices: list[DeviceHeld] = []
         hardware = _hardware_of(stock, name)
@@ -373,12 +376,12 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
             state, reason = state_of_device(report, node, pools[report.driver, report.pool], reading)
             written = [texts(amounts) for amounts in _amounts_of(report, state)]
             capacity, used, available = [shared_values.setdefault(tuple(text.items()), text) for text in written]
-            device = f"{report.driver}/{report.pool}/{report.device}"
-            card = next((first_of[identity] for identity in hardware[device] if identity in first_of), report.card)
-            first_of |= dict.fromkeys(hardware[device], card or device)
+            full_name = f"{report.driver}/{report.pool}/{report.device}"
+            card = next((first_of[identity] for identity in hardware[full_name] if identity in first_of), report.card)
+            first_of |= dict.fromkeys(hardware[full_name], card or full_name)
             devices.append(
                 DeviceHeld(
-                    device=device,
+                    device=full_name,
                     state=state,
                     model=report.model,
                     card=card,
@@ -389,6 +392,15 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
                     available=available,
                 )
             )
+        in_use = defaultdict[str, set[str]](set)  # the drivers of devices in use, by card
+        for device in devices:
+            in_use[device.card or device.device].update([_driver(device)] if device.state in IN_USE else ())
+        devices = [
+            replace(device, state="blocked")
+            if device.state == FREE and in_use[device.card or device.device] - {_driver(device)}
+            else device
+            for device in devices
+        ]
         of_plugins = {
             key: amount.whole() or 0
             for key, amount in node.status.allocatable.items()
@@ -411,6 +423,10 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
         if devices or node_names:
             node_devices = NodeDevices(node=name, devices=tuple(devices))
             yield replace(node_devices, totals=tuple(totals((node_devices,))))
+
+
+def _driver(device: DeviceHeld) -> str:
+    return device.device.partition("/")[0]
 
 
 def _discovered(node: Node) -> dict[str, int]:

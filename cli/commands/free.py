@@ -122,7 +122,7 @@ def _nodes(nodes: Sequence[NodeDevices]) -> Rows:
     """Make a row for each node."""
     rows: list[Sequence[Cell]] = []
     for node in nodes:
-        models = ", ".join(f"{total.total} {total.model or total.name}" for total in node.totals)
+        models = node.reason or ", ".join(f"{total.total} {total.model or total.name}" for total in node.totals)
         pods = dict.fromkeys(pod for device in node.devices for holder in device.holders for pod in holder.pods)
         used, free, *others = _sums(node.totals).values()
         rows.append(

@@ -185,6 +185,27 @@ def test_a_card_of_two_drivers_counts_once_and_has_one_holder(attribute, value, 
     assert "a.example.com/n0/gpu-0 and b.example.com/n0/gpu-0 are one card" in finding["message"]
 
 
+def test_a_device_is_not_free_while_the_same_card_of_another_driver_is_held(tmp_path):
+    device = {"name": "gpu-0", "attributes": {"uuid": {"string": "GPU-1"}}}
+    slices = [resource_slice(driver, device, driver=driver, pool="n0", nodeName="n0") for driver in ("a.example.com", "b.example.com")]  # fmt: skip
+    held = claim("p") | {"status": allocated(result("gpu-0", driver="b.example.com", pool="n0"), pods=["p"])}
+    user = in_phase(pod("p", "p", nodeName="n0"), "Running")
+    report = run_json("free", "-f", dump(tmp_path, node("n0"), *slices, held, user))[1]
+    [total], [of_node] = report["totals"], report["nodes"]
+    assert [device["state"] for device in of_node["devices"]] == ["blocked", "held"]
+    assert (total["total"], total["used"], total["partly"], total["free"]) == (1, 1, 0, 0)
+
+
+def test_a_node_whose_devices_are_not_known_is_named(tmp_path):
+    """A slice whose node selector is invalid may select any node."""
+    term = {"matchExpressions": [{"key": "zone", "operator": "Gt", "values": ["a", "b"]}]}
+    invalid = resource_slice("s", "gpu-0", nodeSelector={"nodeSelectorTerms": [term]})
+    file = dump(tmp_path, *fleet(1, 1), invalid)
+    [of_node] = run_json("free", "-f", file)[1]["nodes"]
+    assert of_node["devices"] == []
+    assert of_node["reason"] in run("free", "-f", file).stdout
+
+
 def test_free_devices_of_a_device_plugin_are_counted(tmp_path):
     objects = [obj for obj in fleet(1, 1) if obj["kind"] == "Node"]
     objects[0]["status"] = {"allocatable": {"nvidia.com/gpu": "8", "cpu": "64", "devices.kubevirt.io/kvm": "1k"}}
