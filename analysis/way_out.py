@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 LONGEST = 160  # characters of a sentence or a remedy
 _NAMED = 3
+_NOTHING = Quantity.from_nano(0)
 _TESTED = "correct this selector: read an attribute that a device may lack as `.?NAME.orValue(VALUE)`"
 
 
@@ -170,11 +171,6 @@ class RelaxedStocks:
         for pod in self.reading.running if self.reading.knows_pods else ():
             pods[pod.spec.node_name].append(pod)
         return pods
-
-    @cached_property
-    def requested(self) -> dict[str, Amounts]:
-        """The requests of each pod on a node."""
-        return {pod.metadata.key: requests(pod) for pods in self.running.values() for pod in pods}
 
     @cached_property
     def repaired(self) -> Stock:
@@ -325,10 +321,6 @@ class _Search:
             if barrier.kind is BarrierKind.AMOUNT:
                 yield barrier
 
-    def _level_of(self, pod: Pod) -> Cost:
-        """Return what it costs to wait for a pod."""
-        return _level_of(pod, self.pod.spec.priority or 0, _namespace_of(self.pod))
-
     def _kept_by_claims(self, name: str) -> str:
         claims = self.claims.without_uncreated() if name in self.plugins else self.claims
         return node_obstacle(claims, self.stock.nodes[name])
@@ -429,19 +421,14 @@ class _Search:
 
     def _short(self, name: str, barrier: Barrier) -> Obstacle:
         """Return the obstacle that other pods leave too little of a resource on a node."""
-        resource = barrier.subject
-        requested = self.stocks.requested
-        largest = max(
-            self.stocks.running[name], key=lambda pod: requested[pod.metadata.key].get(resource, 0), default=None
-        )
-        text = f"the pods on node {name} leave too little {resource}"
-        if resource == "pods":
+        resource, running = barrier.subject, self.stocks.running[name]
+        if resource == "pods" or not running:
             text = f"node {name} has as many pods as it can have"
             return Obstacle("amount", f"Node/{name}", Cost.EQUAL, Actor.NONE, text)
-        if largest is None:
-            return Obstacle("amount", f"Node/{name}", Cost.EQUAL, Actor.NONE, text)
-        text = f"{text}, of which pod {largest.metadata.key} requests the most"
-        return Obstacle("amount", f"Pod/{largest.metadata.key}", self._level_of(largest), Actor.NONE, text)
+        largest = max(running, key=lambda pod: requests(pod).get(resource, 0))
+        level = _level_of(largest, self.pod.spec.priority or 0, _namespace_of(self.pod))
+        text = f"the pods on node {name} leave too little {resource}, of which pod {largest.metadata.key} requests the most"
+        return Obstacle("amount", f"Pod/{largest.metadata.key}", level, Actor.NONE, text)
 
     # ---- what the pod's author has to change
 
@@ -457,7 +444,8 @@ class _Search:
             for name in able
             for kinds in [self._kinds(name)]
         }
-        names = sorted([name for name in able if required[name] == min(required.values())])
+        least = min(required.values())
+        names = sorted([name for name in able if required[name] == least])
         obstacles = tuple(self._changes(names))
         only_amounts = {obstacle.kind for obstacle in obstacles} == {"amount"}
         return _way_out(Degree.NEVER if only_amounts else Degree.CHANGE, obstacles, names[0])
@@ -491,23 +479,15 @@ class _Search:
     def _too_much(self, barrier: Barrier, names: Sequence[str]) -> Obstacle:
         """Return the obstacle that the pod requests more of a resource than a free node has; the remedy is what a node has left now."""
         resource, used = barrier.subject, self.stocks.used
-        amounts = [self.stock.nodes[name].status.allocatable.get(resource) for name in names]
-        most = max([amount for amount in amounts if amount is not None], key=attrgetter("nano"), default=None)
-        requested = Quantity.from_nano(requests(self.pod)[resource], most.format) if most is not None else ""
-        text = f"it requests {requested} {resource}, and the largest node that could serve it has {most}"
-        left = max(
-            [
-                amount.nano - used.get(name, {}).get(resource, 0)
-                for name, amount in zip(names, amounts, strict=True)
-                if amount is not None
-            ],
-            default=0,
-        )
-        offered = Quantity.from_nano(left, most.format) if most is not None and left > 0 else most
-        remedy = f"request at most {offered} {resource}"
-        if most is None or not most.nano:
-            text = f"no node that could serve it has {resource}"
-            remedy = f"remove {resource} from what it requests, or let a node have it"
+        amounts = {name: self.stock.nodes[name].status.allocatable.get(resource, _NOTHING) for name in names}
+        most = max(amounts.values(), key=attrgetter("nano"))
+        text = f"no node that could serve it has {resource}"
+        remedy = f"remove {resource} from what it requests, or let a node have it"
+        if most.nano:
+            requested = Quantity.from_nano(requests(self.pod)[resource], most.format)
+            left = max(amount.nano - used.get(name, {}).get(resource, 0) for name, amount in amounts.items())
+            text = f"it requests {requested} {resource}, and the largest node that could serve it has {most}"
+            remedy = f"request at most {Quantity.from_nano(left, most.format) if left > 0 else most} {resource}"
         return Obstacle("amount", f"Pod/{self.pod.metadata.key}", Cost.REQUEST, Actor.USER, text, remedy)
 
     def _of_claims(self, chosen: Collection[str]) -> WayOut:
@@ -518,9 +498,7 @@ class _Search:
         known, classes = self.reading.state.fleet.classes, self.stock.classes
         requested = [spot.body.device_class_name for spot in request_positions(self.claims.open)]
         drivers = set[str]().union(*[drivers_of(classes[name].spec) for name in requested if name in classes])
-        pools: list[tuple[str, Pool]] = []
-        for name in chosen:
-            pools += [(name, pool) for pool in self.stocks.pools(name) if pool.id[0] in drivers]
+        pools = [(name, pool) for name in chosen for pool in self.stocks.pools(name) if pool.id[0] in drivers]
         complete = {pool.id[0] for _, pool in pools if pool.status is PoolStatus.OK}
         incomplete = [(name, pool) for name, pool in pools if pool.id[0] not in complete]
         if incomplete:
