@@ -231,7 +231,7 @@ def first_reasons(facts: Facts, rules: Sequence[PodRule]) -> tuple[PodRule | Non
 
 
 def scheduler_actor(name: str, configuration: Configuration) -> Actor:
-    """Return the actor with this scheduler name: the bridge if the configuration says so or, without a configured bridge, if the name is ours."""
+    """Return the actor with this scheduler name: the bridge if the configuration names it or, without a configured bridge, if the name begins with ours."""
     bridge = configuration.file.bridge
     is_bridge = name == bridge.scheduler_name if bridge is not None else name.startswith(names.NAME)
     return Actor.BRIDGE if is_bridge else Actor.SCHEDULER
@@ -760,7 +760,7 @@ class PodRule(NamedTuple):
 _KEYS = (CONFIGURATION, "Pod", "Node")
 _MAY_SERVE = ("Namespace", "DeviceClass", "ResourceSlice", "ResourceQuota", "LimitRange")
 _MADE = timedelta(minutes=1)  # a template is created within a second
-_SERVED = timedelta(minutes=1)  # the allocator gives a bound pod the devices that it lacks after 10 seconds
+_SERVED = timedelta(minutes=1)  # the allocator allocates missing devices for a bound pod after 10 seconds
 _LONG = timedelta(minutes=5)  # a pod for which there is room runs within seconds, or minutes if its image is large
 _PREPARED = timedelta(minutes=5)  # the kubelet retries a pod's devices every minute or two
 _WAITS = ("O116", ("Pod", "Node", "ResourceSlice"), ("ResourceClaim",), _LONG)

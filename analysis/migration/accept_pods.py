@@ -122,7 +122,7 @@ def claim(name: str, kind: Kind) -> Object:
 
 
 def device_pod(name: str, claim_name: str, node: str, image: str, runtime_class: str = "") -> Object:
-    """Return a pod with a container that uses the claim and a container that does not. Both ask for all GPUs, as CUDA images do."""
+    """Return a pod with a container that uses the claim and a container that does not. Both request all GPUs by a variable, as CUDA images do."""
     container = _container(image, _PRINT_DEVICES + _SEE_DEVICES, {"NVIDIA_VISIBLE_DEVICES": "all"})
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
     spec: dict[str, Any] = {

@@ -96,7 +96,7 @@ DRIVER_CHARTS: Final = frozenset(
 
 
 # By the group and kind of an object with a place for claims: what a person writes. defilantech/LLMKube 907ac8d: api/v1alpha1/model_types.go,
-# internal/controller/deployment_builder.go. No edit removes `count`, because LLMKube makes options of the runtime from it.
+# internal/controller/deployment_builder.go. No edit removes `count`, because LLMKube derives options of the runtime from it.
 _LLMKUBE: Final = "inference.llmkube.dev"
 CONSUMER_KINDS: Final = {
     (_LLMKUBE, "Model"): (

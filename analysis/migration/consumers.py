@@ -59,7 +59,7 @@ def consumer_edits(documents: Sequence[Document], tree: Tree, plan: MigrationPla
         numbers |= {(documents[file.number].file, name): file.number for file in release.files}
     by_release: dict[tuple[int, str], list[Consumer]] = {}
     for consumer in plan.consumers:
-        number = numbers.get((consumer.file, consumer.object))  # None if the document goes with a plugin
+        number = numbers.get((consumer.file, consumer.object))  # None if the document is removed with a plugin
         if number is not None:
             by_release.setdefault((number, consumer.object), []).append(consumer)
     for (number, _), consumers in by_release.items():

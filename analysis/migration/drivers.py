@@ -154,7 +154,7 @@ class _Move:
             places["Kustomization"] = place_of(self._documents[builder].placed)
         return places
 
-    # What goes
+    # Removed objects
 
     def _remove(self, leaving: Collection[int], places: dict[str, Place]) -> None:
         """Remove plugins, the builders that build only plugins, and the sources of their charts."""
@@ -210,7 +210,7 @@ class _Move:
             if document.object.get("kind") == "Namespace" and layout.name(number) in unused and number not in gone:
                 edits[number] = None
 
-    # What follows
+    # Dependent objects
 
     def follow(self, plan: MigrationPlan) -> None:
         """Edit the objects that depend on removed plugins."""

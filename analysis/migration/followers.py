@@ -50,7 +50,7 @@ def followers(
     discovered = {*drivers.values()} - {plugin.runner.driver for plugin in plugins if plugin.stays}
     prefixes = {prefix: driver for driver in sorted(discovered) for prefix in DISCOVERY.get(driver, ())}
     leaving = {plugin.number for plugin in plugins if not plugin.stays}
-    # By kind, namespace and name: the driver whose plugin goes.
+    # By kind, namespace and name: the driver whose plugin is removed.
     gone = {
         (text(documents[number].object.get("kind")), *place_of(documents[number].placed)): drivers[number]
         for number in leaving

@@ -58,7 +58,7 @@ def indirect_uses(document: Document, state: State) -> Iterator[IndirectUse]:
     seen: set[str] = set()
     for decision in decisions:
         use = None if decision.dialect or decision.key in seen else _use(obj, decision)
-        # A variable or a device file beside a request is of the same device.
+        # A variable or a device file in addition to a request is for the same device.
         if use and use.drivers and (use.is_requested or not has_requests):
             seen.add(use.key)
             yield use
@@ -74,7 +74,7 @@ def _use(obj: Object, decision: Decision) -> IndirectUse | None:
     if not is_known or decision.outcome is not Outcome.UNKNOWN or paths(obj) or "/rayStartParams/" in pointer:
         return None
     switches = mapping(resolve_pointer(obj, pointer))
-    # With `draEnabled`, the chart of Ollama makes a claim.
+    # With `draEnabled`, Ollama's chart creates a claim.
     if switches.get("enabled") is False or switches.get("draEnabled") is True:
         return None
     described = switches or mapping(resolve_pointer(obj, pointer.rpartition("/")[0]))

@@ -56,7 +56,7 @@ class InstalledRelease(_Part, frozen=True, kw_only=True):
     line: int
     chart: str = ""
     version: str = ""
-    how: str = ""  # what becomes of a plugin
+    how: str = ""  # how the move changes a plugin
 
 
 class Replacement(_Part, frozen=True, kw_only=True):

@@ -1,6 +1,4 @@
-"""What the files of a tree, or a snapshot of a cluster, say about the nodes: the version of Kubernetes, their devices, and how the container runtime finds
-CDI files.
-"""
+"""Reads facts about nodes from the files of a tree, or from a snapshot: the Kubernetes version, the devices, and the folders of CDI files."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class ChangedRelease(NamedTuple):
     new_values: Object
     keys: frozenset[str]  # what the moved consumers request: keys, or a field of the chart that requests devices
     kept: frozenset[str]  # keys that other consumers of the release still request
-    kubernetes: str  # the version of the cluster; "" if neither a snapshot nor a file tells it
+    kubernetes: str  # the cluster's version; "" if neither a snapshot nor a file states it
 
     def moves(self, key: str) -> bool:
         """Return whether the plan removes a key from a container. A chart's switch implies a key that is not in the values."""

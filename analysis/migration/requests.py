@@ -70,7 +70,7 @@ class Request(NamedTuple):
     namespace: str  # of the pods
     is_free: bool = False  # its pods use devices without a request, so they lose none with the plugin
     is_of_ray: bool = False  # KubeRay counts the devices of each pod
-    is_parked: bool = False  # it makes no pod now
+    is_parked: bool = False  # the object creates no pod now
     has_other_scheduler: bool = False  # than kube-scheduler
     apart_from: frozenset[str] = frozenset()  # labels of pods with which its pods share no node, or rather none
 

@@ -26,7 +26,7 @@ _CHOICES: Final = {
         "needs the label resource.kubernetes.io/admin-access=true"
     ),
 }
-# With this policy, Intel's plugin gives a pod the device that the fewest pods have.
+# With this policy, Intel's plugin allocates the device with the fewest pods.
 _BALANCED: Final = "balanced"
 
 

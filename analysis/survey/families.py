@@ -44,7 +44,7 @@ def families(
 ) -> list[Family]:
     """Group all objects that have or create pods by their top owner. A workload that has ended is left out.
 
-    Without templates and pods, an object counts if it requests devices in fields of its own, as `asks` returns.
+    Without templates and pods, an object counts if `asks` finds device requests in its own fields.
     Objects of the same name in different files are different objects (overlays of one base), unless a server has seen them.
     """
     all_objects = list(objects)

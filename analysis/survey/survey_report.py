@@ -1,4 +1,4 @@
-"""Makes a report of a survey: outcomes, decisions to make, obstacles, devices, and the workloads by namespace."""
+"""Formats a survey: outcomes, open decisions, obstacles, devices, and the workloads by namespace."""
 
 from __future__ import annotations
 

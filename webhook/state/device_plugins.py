@@ -96,7 +96,7 @@ class DevicePlugin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _MapUse(msgspec.Struct, frozen=True):
-    """A ConfigMap that a DaemonSet or a ClusterPolicy gives the NVIDIA plugin. A ClusterPolicy does not name the ConfigMap's namespace."""
+    """A ConfigMap that a DaemonSet or a ClusterPolicy passes to the NVIDIA plugin. A ClusterPolicy does not name the ConfigMap's namespace."""
 
     name: str
     namespace: str = ""
@@ -172,7 +172,7 @@ def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) 
 
 
 def config_maps_of(obj: Object) -> list[tuple[str, str]]:
-    """List the ConfigMaps that an object gives a device plugin: namespace ("" is that of NVIDIA's operator) and name."""
+    """List the ConfigMaps that an object passes to a device plugin: namespace ("" is that of NVIDIA's operator) and name."""
     return [*[(use.namespace, use.name) for use in _map_uses(obj)], *uses_of(obj)]
 
 

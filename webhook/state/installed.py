@@ -102,7 +102,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def usually(self, key: str) -> Replicated | None:
-        """Return the replicas of a resource that the default configuration of a device plugin makes; None if no plugin makes any.
+        """Return the replicas of a resource under the default configuration of a device plugin; None if no plugin replicates it.
 
         If a plugin has no default, all of its configurations count.
         """

@@ -53,7 +53,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     handed_out_anywhere: Mapping[str, frozenset[str]] = {}
     # By dialect: the nodes with a label which shows that a unit is not a whole device, and this label.
     labelled: Mapping[str, Mapping[str, str]] = {}
-    # By resource: the nodes whose device plugin makes replicas of it, and their configuration.
+    # By resource: the nodes whose device plugin offers replicas of it, and their configuration.
     shared: Mapping[str, Mapping[str, Replicated]] = {}
     installed: Installed = NONE
     # The evidence that an autoscaler may create nodes: its name, or the label of a managed node pool; "" without evidence.
@@ -287,7 +287,7 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
 
 
 def _rank(names: Mapping[Group, str], holdings: Mapping[frozenset[Group], list[str]]) -> tuple[Product, ...]:
-    """Return the products (or profiles), in the order of their votes. The memory of each has the most votes of the nodes that publish it.
+    """Return the products (or profiles), ordered by votes. The memory of each is the one with the most votes of the nodes that publish the product.
 
     A node divides its vote among its products, so that a node with eight invented products does not outvote a product of two other nodes. For
     each product it also divides a vote among the sizes. Of two sizes with equal votes the smaller comes first: it fits on devices of both sizes.

@@ -50,9 +50,9 @@ _LISTS = (
 _SCALARS = ("resourceName", "resourcePrefix", "deviceType", "isRdma", "vdpaType")
 _READ_FIELDS = frozenset(name.lower() for name in (*_NAMES, *_SCALARS, "selectors", *_LISTS))
 _MAX_ENTRIES = 4_096  # of a ConfigMap
-_MAX = 256  # the most pools, alternatives of a pool, and values of a selector
-_LONGEST = 63  # the most characters of a value
-_SHOWN = 3  # the most selectors, and values of a selector, that a description names
+_MAX = 256  # maximum number of pools, alternatives of a pool, and values of a selector
+_LONGEST = 63  # maximum length of a value
+_SHOWN = 3  # maximum number of selectors, and of values of a selector, in a description
 
 Selectors = Mapping[str, tuple[str, ...]]
 
@@ -64,7 +64,7 @@ class NetworkPool(msgspec.Struct, frozen=True, kw_only=True):
     # The object that configures the pool, and the entry in it.
     where: str
     alternatives: tuple[Selectors, ...]
-    # Whether one unit of the resource gives a container all devices of the pool.
+    # Whether a container with one unit of the resource gets all devices of the pool.
     is_shared: bool = False
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class NetworkPools(msgspec.Struct, frozen=True):
     mistakes: tuple[Misconfigured, ...] = ()
     # The domain of the SR-IOV network operator's resource names.
     prefix: str = ""
-    # By resource name: the object of an operator that makes the pool.
+    # By resource name: the operator's object that defines the pool.
     made: Mapping[str, str] = {}
 
     def maker_of(self, key: str) -> str:
@@ -115,7 +115,7 @@ def network_pools(objects: Sequence[Object], workloads: Sequence[Object] = ()) -
 
 
 def _made(objects: Sequence[Object], prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the resource names that operators make from objects, and the objects."""
+    """Yield the objects from which operators define resources, with the resource names."""
     domains = {_SRIOV_POLICY: prefix, _HOST_DEVICES: _HOST_DEVICES_DOMAIN}
     for obj in objects:
         kind, pool = text(obj.get("kind")), text(inside(obj, "spec").get("resourceName"))
@@ -177,7 +177,7 @@ def _parsed(content: str) -> object:
 
 
 def uses_of(obj: Object) -> list[tuple[str, str]]:
-    """Return the ConfigMaps that an object gives a network device plugin: namespace and name."""
+    """Return the ConfigMaps that an object passes to a network device plugin: namespace and name."""
     return [(namespace, name) for namespace, name, _ in _uses(obj)]
 
 
@@ -209,7 +209,7 @@ def _uses(obj: Object) -> Iterator[tuple[str, str, str]]:
 
 
 def flag_values(container: Object, flag: str) -> list[str]:
-    """List the values that the arguments of a container give a flag, as `--flag=value` or `--flag value`."""
+    """List the values of a flag in a container's arguments, as `--flag=value` or `--flag value`."""
     arguments = pairwise([*strings(container, "command", "args"), ""])
     parts = [(*argument.lstrip("-").partition("="), following) for argument, following in arguments]
     return [value or following for name, _, value, following in parts if name == flag]

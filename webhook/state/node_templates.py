@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dra.finding import Finding
     from webhook.state.schema import NodeTemplate, TemplateDevices
 
-# Resources besides devices are not declared, so a template node has enough of each.
+# Only devices are declared, so a template node has enough of all other resources.
 PLENTY = {name: parse("1Ei") for name in ("cpu", "memory", "ephemeral-storage", "pods")}
 
 

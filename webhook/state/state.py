@@ -26,7 +26,7 @@ OF_NAMESPACES = frozenset({"LimitRange", "Namespace", "ResourceQuota"})
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """All that the decision about a review depends on, besides the review."""
+    """The complete input of a decision, except the review."""
 
     configuration: Configuration = msgspec.field(default_factory=Configuration)
     fleet: Inventory = Inventory()
