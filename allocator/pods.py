@@ -164,7 +164,7 @@ def lacks_class(requester: str, name: str, stock: Stock) -> Reason:
         causes=(f"DeviceClass/{name}",),
         remedies=(f"use DeviceClass {similar}",)
         if similar
-        else (f"install the driver's chart, which brings {name}", "correct the name"),
+        else (f"install the driver's chart, which brings {name}", "correct the name of the class"),
     )
 
 

@@ -64,7 +64,9 @@ def choose_claims(claims: Sequence[ResourceClaim], requested_names: Sequence[str
         if name in open_names:
             continue
         if any(claim.metadata.key == name for claim in claims):
-            raise Broken(f"ResourceClaim {name} is already allocated", "remove its status, or name another claim")
+            raise Broken(
+                f"ResourceClaim {name} is already allocated", "remove the status of the claim, or name another claim"
+            )
         unallocated_names = ", ".join(sorted(open_names)) or "none"
         raise Broken(f"no ResourceClaim {name} in the input", f"unallocated claims: {unallocated_names}")
     return tuple(claim for claim in unallocated if not names or claim.metadata.key in names)

@@ -86,7 +86,7 @@ def find_target(kind_name: str, name: str, namespace: str, reading: Reading) -> 
         identity, obj, pods = find_workload(kind_name, name, namespace, reading)
         subject = f"{identity.kind} {identity.namespace}/{identity.name}"
     if obj is None:
-        raise Broken(f"{subject} is not in the input", "add its manifest with -f")
+        raise Broken(f"{subject} is not in the input", "add the manifest of the workload with -f")
     return ResizeTarget(obj, pods)
 
 

@@ -89,7 +89,7 @@ def _lacking_pods(observed: Observed) -> Iterator[Finding]:
                 "O203",
                 f"DaemonSet/{name.namespace}/{name.name}",
                 f"it shall run on {count_of(desired, 'node')}, and is ready on {ready}: it serves no devices of the other {desired - ready}{why}",
-                f"`kubectl get pods -n {name.namespace} -o wide` shows on which nodes its pods are not ready; look at their events and logs",
+                f"`kubectl get pods -n {name.namespace} -o wide` shows on which nodes the pods are not ready; look at the events and logs of these pods",
             )
 
 

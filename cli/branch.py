@@ -88,7 +88,7 @@ class Repository:
         """Return the path of a file in the repository; of a symbolic link, that of its target. Raises ManifestError if it leads out."""
         for path in self.paths_of([file]):
             return path
-        raise ManifestError([InputProblem(file, "is outside of the repository", f"move it into {self.root}")])
+        raise ManifestError([InputProblem(file, "is outside of the repository", f"move the file into {self.root}")])
 
     def paths_of(self, files: Iterable[str]) -> Iterator[str]:
         """Yield the paths of those files that are in the repository."""
@@ -158,7 +158,7 @@ class Repository:
             if path in staged or not (is_same or path in converted):
                 yield InputProblem(file, "differs from HEAD", "commit the change, or `git stash` it")
             elif not is_same and path in edited:
-                yield InputProblem(file, _CHANGED, "edit it by hand first, or set `verdict: by hand` in a plan")
+                yield InputProblem(file, _CHANGED, "edit the file by hand first, or set `verdict: by hand` in a plan")
 
     def _ignored(self, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield the ignored files among these, with the rules that ignore them."""
@@ -228,7 +228,7 @@ def _run(folder: str, *arguments: str, data: bytes = b"", index: str = "") -> su
     environment = {**os.environ, **_ENVIRONMENT, **({"GIT_INDEX_FILE": index} if index else {})}
     program = installed("git")
     if not program:
-        raise Failed("git is not installed", "install git, or add it to PATH")
+        raise Failed("git is not installed", "install git, or add the folder of git to PATH")
     command = [program, "-C", folder, *[part for setting in _SETTINGS for part in ("-c", setting)], *arguments]
     return subprocess.run(command, input=data, capture_output=True, check=False, env=environment)
 

@@ -131,7 +131,7 @@ def _lines_to_edit(file: str, text: str, keys: re.Pattern[str], where: str = "")
         match = keys.search(line)
         if match and not _NOTHING.match(line, match.end()) and not line.lstrip().startswith("#"):
             message = f"{match.group().replace('~1', '/')}{where} is not rewritten"
-            yield InputProblem(display_path(file), message, "change it by hand", number)
+            yield InputProblem(display_path(file), message, "change this place by hand", number)
 
 
 # Kustomizations
@@ -204,7 +204,7 @@ def _not_compared(trees: Trees, builds: Iterable[str], broken: Mapping[str, Mani
             problem = error.problems[0]
             why = f"{problem.message}: its objects before and after the edit were not compared"
             file = display_path(trees.known[folder].document.file)
-            yield InputProblem(file, why, "build it elsewhere, and compare the objects", problem.line)
+            yield InputProblem(file, why, "build the kustomization elsewhere, and compare the objects", problem.line)
 
 
 def _compare(

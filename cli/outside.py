@@ -117,7 +117,9 @@ def _resolved(path: str, root: str = "") -> str:
     except OSError as error:
         if isinstance(error, UnreadFile):
             _refuse(error)
-        remedy = "name the target of the link" if isinstance(error, LeadsOut) else "check the path"
+        remedy = (
+            "name the target of the link" if isinstance(error, LeadsOut) else "correct the path, or create the file"
+        )
         raise _broken(path, f"cannot be read: {error.strerror or error}", remedy) from error
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BranchState = Literal["created", "existed", "dry run", "nothing to change"]
 REMEDY: Final = (
-    "edit it by hand first, or set `verdict: by hand` in a plan for what changes it, and give that with --plan"
+    "edit the file by hand first, or set `verdict: by hand` in a plan for what changes it, and give that with --plan"
 )
 _INDENTED_LIST: Final = re.compile(r"^( *)[^\s#-][^\n]*:\n\1  - ", re.MULTILINE)
 _LIST: Final = re.compile(r"^( *)[^\s#-][^\n]*:\n\1- ", re.MULTILINE)

@@ -181,7 +181,7 @@ def missing_objects(parts: Parts, _: datetime) -> Iterator[Finding]:
                 "O003",
                 name_of(obj),
                 "it does not exist, and pods of its namespace that mount it do not start",
-                "create it with the DeviceInventory of these nodes as inventory.yaml (docs/node.md)",
+                "create the ConfigMap with the DeviceInventory of these nodes as inventory.yaml (docs/node.md)",
             )
             continue
         messages[name_of(obj)] = (

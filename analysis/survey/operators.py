@@ -39,9 +39,9 @@ def plugins(surveyed: Observed) -> Iterator[Finding]:
             continue
         name, owner = identity_of(daemon_set), owner_of(daemon_set)
         managed = [label for begin, label in _OF_GKE.items() if name.name.startswith(begin)]
-        remedy = "keep it off a node (node selector, affinity) once the pods there have moved"
+        remedy = "keep the DaemonSet off a node (node selector, affinity) once the pods there have moved"
         if owner is not None:
-            remedy = f"keep it off a node by {owner.kind} {owner.name}, which creates it and reverts edits"
+            remedy = f"keep the DaemonSet off a node by {owner.kind} {owner.name}, which creates it and reverts edits"
         elif name.namespace == "kube-system" and managed:
             remedy = f"make a node pool with the label `{managed[0]}`, on which GKE does not run it"
         status = mapping(daemon_set.get("status"))
@@ -73,7 +73,7 @@ def gpu_operator(surveyed: Observed) -> Iterator[Finding]:
             "S018",
             f"GPUCluster/{name}",
             f"its state is {reported}: its driver may publish no devices",
-            f"read its conditions: `kubectl describe gpucluster {name}`",
+            f"read the conditions of the GPUCluster: `kubectl describe gpucluster {name}`",
         )
 
 
@@ -106,7 +106,7 @@ def other_operators(surveyed: Observed) -> Iterator[Finding]:
                         "S016",
                         object_name,
                         "it runs the device plugin on all nodes with SR-IOV policies, and can run the DRA driver only instead of the plugin",
-                        "once all its pods can move, set `featureGates.dynamicResourceAllocation`, which newer operators have",
+                        "once all pods of the operator's nodes can move, set `featureGates.dynamicResourceAllocation`, which newer operators have",
                     )
 
 
@@ -126,5 +126,5 @@ def _amd(spec: Object, object_name: str) -> Iterator[Finding]:
             "S016",
             object_name,
             "it runs the device plugin on the nodes of its `selector`, and can run the DRA driver only instead of the plugin",
-            "move nodes from its `selector` to a DeviceConfig with `enableDevicePlugin: false` and `draDriver.enable: true`",
+            "move nodes from the `selector` of this DeviceConfig to a DeviceConfig with `enableDevicePlugin: false` and `draDriver.enable: true`",
         )

@@ -96,7 +96,7 @@ def command(
             "one source of devices is needed", "give either --inventory FILE, --discover DRIVER or --adapt DIR"
         )
     if not adapt and (facts or driver_name != NAME):
-        raise Broken("--facts and --driver-name need --adapt", "give them with --adapt DIR, or leave them out")
+        raise Broken("--facts and --driver-name need --adapt", "add --adapt DIR, or leave both options out")
     if show and adapt:
         raise Broken("--print excludes --adapt: device plugins report their devices at run time", "leave --print out")
     folder = Path(adapt)

@@ -122,7 +122,7 @@ def _checked_address(address: AllocatorAddress) -> AllocatorAddress:
         raise Broken(problem, "use https://")
     for option, file in (("--allocator-token", token_file), ("--allocator-ca", ca_file)):
         if file and not os.access(file, os.R_OK):
-            raise Broken(f"{option} {file} cannot be read", "check the path")
+            raise Broken(f"{option} {file} cannot be read", "correct the path, or mount the file")
     return replace(address, token_file=token_file or TOKEN)
 
 

@@ -64,7 +64,7 @@ def command(
     kind_name, slash, name = workload.partition("/")
     kind_name = kind_name.partition(".")[0].lower()
     if not (slash and name):
-        raise Broken(f"{workload!r} is not KIND/NAME", "write it as for kubectl, such as deployment/serve")
+        raise Broken(f"{workload!r} is not KIND/NAME", "write the workload as for kubectl, such as deployment/serve")
     given = given_configuration(config)
     if files:
         reading = read_as_installed(files, given)

@@ -54,9 +54,9 @@ def command(
     if path.is_dir():
         raise Broken(f"{path} is a folder", f"name a file in it: --to {path / 'snapshot.json'}")
     if path.exists() and not force:
-        raise Broken(f"{path} already exists", "choose another name, or overwrite it with --force")
+        raise Broken(f"{path} already exists", "choose another name, or overwrite the file with --force")
     if not path.parent.is_dir():
-        raise Broken(f"{path.parent} is not a folder", "create it first")
+        raise Broken(f"{path.parent} is not a folder", "create the folder first")
     given = given_configuration(config)
 
     def read(cluster: Cluster) -> Coroutine[Any, Any, SnapshotRead]:
@@ -67,7 +67,7 @@ def command(
     try:
         saved.write(snapshot.lines, path, replace=force)
     except FileExistsError:
-        raise Broken(f"{path} now exists", "choose another name, or overwrite it with --force") from None
+        raise Broken(f"{path} now exists", "choose another name, or overwrite the file with --force") from None
     except OSError as error:
         raise Failed(f"{path} cannot be written: {error.strerror}", "choose another path") from None
     objects = count_of(len(snapshot.lines), "object")

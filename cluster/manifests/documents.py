@@ -578,7 +578,7 @@ def _is_foreign(folder: Path) -> bool:
 
 def _unreadable(path: str, error: OSError) -> InputProblem:
     remedy = {
-        FileNotFoundError: "check the path",
+        FileNotFoundError: "correct the path, or create the file",
         PermissionError: "make the file readable for this user",
         LeadsOut: "name the target of the link, or leave it out with --exclude",
         UnreadFile: "rename the file or folder, or leave it out with --exclude",

@@ -110,7 +110,7 @@ def a_claim_of_a_missing_class(cluster, tenants):
         cluster.create(item)
 
     class_ = reference("resource.k8s.io/v1", "DeviceClass", "none.example.com")
-    return class_, "O107", "lost", "or correct the name", correct_the_name, [item]
+    return class_, "O107", "lost", "or correct the name of the class", correct_the_name, [item]
 
 
 def a_pod_with_a_resource_that_no_claim_replaces(cluster, tenants):

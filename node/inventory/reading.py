@@ -111,7 +111,7 @@ def _layout_findings(layout: Layout, path: str) -> Iterator[Finding]:
                     CODE,
                     f"{where}/at/{index}",
                     f"{partition.profile} with {partition.slices} slices does not fit into the GPU from slice {start}",
-                    f"it can start at 0 to {last}" if last >= 0 else "give the layout more slices",
+                    f"start the placement at 0 to {last}" if last >= 0 else "give the layout more slices",
                 )
 
 

@@ -257,7 +257,7 @@ def arguments_of_commands(tmp_path):
         (CONFIGURATION_HEAD + "mode: warn\nmode: enforce\n", [":4: the key 'mode' is given twice (remove one of them"]),
         (
             CONFIGURATION_HEAD + "hami: {depth: 1}\n",
-            ["unknown field 'depth' at /hami/depth (remove it or correct its name: `draw"],
+            ["unknown field 'depth' at /hami/depth (remove the field or correct its name: `draw"],
         ),
         ("mode: [\n", [":2:1: "]),
         ("", ["this one holds no object"]),

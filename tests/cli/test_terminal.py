@@ -138,8 +138,16 @@ FIRST_LINES = {
         BAD,
     ): "0 of 1 pod placed (first-fit), 0 devices allocated; hardware in use 50%, 0% of the free hardware is fragmented",
     ("simulate", "-f", WHY, "--claims"): "0 of 2 nodes can serve this",
-    ("survey", "-f", "no-such-file"): "error: no-such-file: cannot be read: No such file or directory (check the path)",
-    ("doctor", "-f", "no-such-file"): "error: no-such-file: cannot be read: No such file or directory (check the path)",
+    (
+        "survey",
+        "-f",
+        "no-such-file",
+    ): "error: no-such-file: cannot be read: No such file or directory (correct the path, or create the file)",
+    (
+        "doctor",
+        "-f",
+        "no-such-file",
+    ): "error: no-such-file: cannot be read: No such file or directory (correct the path, or create the file)",
 }
 
 

@@ -242,7 +242,7 @@ def read_configuration(value: Json) -> tuple[Configuration | None, list[Finding]
 
 
 # Replacements for remedies that mention the API server, which does not read this file.
-_HINTS = {CODES["D002"].remedy: "remove it or correct its name: `drawbridge schema config` lists the fields"}
+_HINTS = {CODES["D002"].remedy: "remove the field or correct its name: `drawbridge schema config` lists the fields"}
 
 
 # Fields of the file that define names, and those that use such names.

@@ -299,7 +299,7 @@ def _wrong_joints(file: File, is_known: Callable[[str], bool]) -> Iterable[Findi
     for i, joint in enumerate(file.joint):
         if joint.attribute != AUTO and (name_problem := names.fully_qualified_name(joint.attribute)):
             reason = f"attribute {joint.attribute[:80]!r} {name_problem}"
-            yield mistake(f"/joint/{i}/attribute", reason, f"write it as example.com/model, or {AUTO}")
+            yield mistake(f"/joint/{i}/attribute", reason, f"write the attribute as example.com/model, or {AUTO}")
         for part in ("primary", "secondary"):
             name = getattr(joint, part)
             if not is_known(name):

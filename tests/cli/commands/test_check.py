@@ -312,5 +312,5 @@ def test_more_than_all_cores_of_a_device_are_reported_as_the_system_means_them(l
 def test_an_unreadable_file_prints_its_error_alone(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run(*command.split(), "-f", "none.yaml")
-    expected = "error: none.yaml: cannot be read: No such file or directory (check the path)\n"
+    expected = "error: none.yaml: cannot be read: No such file or directory (correct the path, or create the file)\n"
     assert (result.exit_code, result.output) == (2, expected)

@@ -53,7 +53,7 @@ class KoordinatorOptions(DialectOptions, frozen=True, kw_only=True):
         for label, attribute in self.device_labels.items():
             if wrong := fully_qualified_name(attribute):
                 path = f"/deviceLabels/{escape(label)}"
-                yield mistake(path, f"attribute {attribute!r} {wrong}", "write it as example.com/model")
+                yield mistake(path, f"attribute {attribute!r} {wrong}", "write the attribute as example.com/model")
 
     def host_targets(self) -> Mapping[str, str]:
         return self.host_resources
