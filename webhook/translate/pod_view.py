@@ -244,9 +244,7 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
     if limit is None:
         return _invalid(entry, "is requested without a limit", "set the same number as a limit")
     if request is not None and request != limit:
-        return _invalid(
-            entry, f"request {entry.request} and limit {entry.limit} differ", "set request and limit to one amount"
-        )
+        return _invalid(entry, f"request {entry.request} and limit {entry.limit} differ", "use one amount")
     if problem := amount_problem(limit):
         remedy = "write a whole number from 0 up and below 2^63"
         if limit.nano % NANO:

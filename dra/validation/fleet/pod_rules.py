@@ -58,14 +58,8 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     judge = _PodJudge(typed, f"{path}/spec", world, text_at(value, "/metadata/namespace") or "default")
     annotations = look_up(template, "/metadata/annotations")
     if isinstance(annotations, dict) and _MIRROR in annotations and typed.resource_claims:
-        problems.append(
-            finding_at(
-                "D203",
-                f"{path}/spec/resourceClaims",
-                "a static pod cannot have claims",
-                "remove resourceClaims from the pod",
-            )
-        )
+        where, message = f"{path}/spec/resourceClaims", "a static pod cannot have claims"
+        problems.append(finding_at("D203", where, message, "remove the claims from the pod"))
     else:
         problems += judge.entries()
     problems += judge.containers()
@@ -223,7 +217,7 @@ def _extended_problems(spec: PodSpec, path: str) -> Findings:
         for name in filter(is_extended, amounts):
             pointer = member(f"{path}/resources/{part}", name)
             message = f"{name} cannot be requested at pod level"
-            yield finding_at("R001", pointer, message, "request the resource in a container")
+            yield finding_at("R001", pointer, message, "request a resource in a container")
 
 
 def _amount_problems(resources: ResourceRequirements, path: str) -> Findings:
@@ -253,8 +247,5 @@ def _amount_problems(resources: ResourceRequirements, path: str) -> Findings:
             yield finding_at("R001", pointer, f"{name} has a request and no limit", f"set limits: {{{name}: {amount}}}")
         elif limit != amount:
             yield finding_at(
-                "R001",
-                pointer,
-                f"the request of {name}, {amount}, is not its limit, {limit}",
-                "set request and limit to one amount",
+                "R001", pointer, f"the request of {name}, {amount}, is not its limit, {limit}", "use one amount"
             )

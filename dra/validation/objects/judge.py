@@ -146,9 +146,7 @@ def _version(kind: str, version: str, minor: int) -> Findings:
         if version != OURS:
             yield finding_at("D004", "/apiVersion", f"{version} is not known", f"write {OURS}")
         elif kind not in _OUR_KINDS:
-            yield finding_at(
-                "D004", "/kind", f"{OURS} has no kind {kind}", f"use one of the kinds {', '.join(sorted(_OUR_KINDS))}"
-            )
+            yield finding_at("D004", "/kind", f"{OURS} has no kind {kind}", f"use {', '.join(sorted(_OUR_KINDS))}")
     elif kind in _CLASSIC.get(version, ()):
         message = f"{kind} of {version} belongs to classic DRA, which Kubernetes 1.32 removed"
         hint = "write a DeviceClass and a ResourceClaim of resource.k8s.io/v1, with selectors in CEL"

@@ -112,7 +112,10 @@ def test_unreadable_files_are_reported_as_github_annotations(tmp_path, monkeypat
     assert "holds no objects" not in result.stderr
     first, second = result.stdout.splitlines()
     assert first.startswith("::error file=a%2Cb.yaml,line=3,col=1,title=unreadable::")
-    assert second == "::error title=unreadable::none: cannot be read: No such file or directory (correct the path, or create the file)"
+    assert (
+        second
+        == "::error title=unreadable::none: cannot be read: No such file or directory (correct the path, or create the file)"
+    )
 
 
 @pytest.mark.parametrize("piece", ["{{", "{{ a }", "${a", "<a", "{{<${a "])

@@ -224,5 +224,5 @@ def test_an_obstacle_is_printed_like_other_findings():
     assert lines[heading + 1 : heading + 4] == [
         "DaemonSet/a/plugin",
         "  info S015: it registers with kubelet as a device plugin",
-        "      keep it off a node (node selector, affinity) once the pods there have moved",
+        "      keep the DaemonSet off a node (node selector, affinity) once the pods there have moved",
     ]

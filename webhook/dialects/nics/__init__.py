@@ -106,9 +106,7 @@ class NicOptions(DialectOptions, frozen=True, kw_only=True):
         names_by_path |= {f"/targets/{escape(name)}": name for name in self.targets}
         for path, name in names_by_path.items():
             if "/" not in name:
-                yield mistake(
-                    path, f"{name!r} is not a resource name", f"write the name with the prefix: openshift.io/{name}"
-                )
+                yield mistake(path, f"{name!r} is not a resource name", f"write openshift.io/{name}")
             elif path.startswith("/targets") and not any(pattern(key.name)(name) for key in DIALECT.keys):
                 yield mistake(path, f"{name!r} is not a pool of network devices", "declare the key under `dialects`")
             elif path.startswith("/targets") and name in self.pools:
