@@ -117,7 +117,10 @@ class Command(click.Command):
             ctx.meta[NOTES] = []
         try:
             _refuse_contradictions(ctx)
-            code = super().invoke(ctx)
+            try:
+                code = super().invoke(ctx)
+            finally:
+                print_lines(ctx.meta.pop(NOTES, ()), err=True)
             if unread := errors_of(ctx):
                 code = Exit.BROKEN
                 outcome = ctx.meta.get(OUTCOME, "the answer is incomplete")
@@ -138,8 +141,6 @@ class Command(click.Command):
             print_errors(errors)
             with suppress(OSError):  # stdout may be what failed, and that error is already printed
                 self._answer_errors(json_wanted, errors, ctx.params)  # `write_json` adds the errors of the input
-        finally:
-            print_lines(ctx.meta.pop(NOTES, ()), err=True)
         ctx.exit(Exit.FINE if code is None else code)
 
     def _answer_errors(

@@ -226,7 +226,7 @@ def test_a_closed_output_is_not_a_bug():
         check=False,
     )
     assert (result.returncode, "Traceback" in result.stderr) == (141, False)
-    assert result.stdout.startswith("DeviceClass/gpu")
+    assert result.stdout.startswith("700 objects checked: 700 errors")
 
 
 CONFIGURATION_HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
