@@ -144,7 +144,7 @@ FEATURE_GATE_ON = {"dynamicResourceAllocation": True}
 @every(
     ("operator", "finding_code", "obstacle_object", "message", "remedy"),
     [
-        (device_config(), "S016", "DeviceConfig/kube-amd-gpu/default", "only instead of the plugin", "move nodes from its"),
+        (device_config(), "S016", "DeviceConfig/kube-amd-gpu/default", "only instead of the plugin", "move nodes from the `selector`"),
         (device_config(driver=True), "S017", "DeviceConfig/kube-amd-gpu/default", "refuses it", "false"),
         (device_config(True, True), "S017", "DeviceConfig/kube-amd-gpu/default", "refuses it", "false"),
         (device_config(False, True), "", "", "", ""),
