@@ -137,7 +137,7 @@ def read_files(
         warn("the input holds no objects")
     in_force = configuration_in_force(given, documents, inventory_documents, judged=judged)
     # With -k, the built objects are read.
-    parts = [] if files.kustomizations else tree.patched
+    parts = tree.patched if tree.has_builds and not files.kustomizations else ()
     read_places = {
         part.document.place_of(pointer)[:2]
         for part in parts
@@ -150,7 +150,7 @@ def read_files(
     is_whole_tree = any(repository_of(folder) == folder for folder in map(Path.absolute, map(Path, folders)))
     manifests = {document.index: document for document in documents}
     everything = [manifests.get(document.index, document) for document in read]
-    made = tuple(made_objects(everything, tree))
+    made = tuple(made_objects(everything, tree)) if tree.has_builds else ()
     return ReadFiles(
         documents, with_keys, inventory_documents, in_force, everything, others, made, tree, patched, is_whole_tree
     )

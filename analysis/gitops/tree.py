@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from analysis.gitops.argo_values import merged
 from analysis.gitops.kustomizations import FOLDERS, files_of, is_kustomization
 from analysis.gitops.patches import patched, patches_of
-from analysis.gitops.sources import APPLICATION, APPLICATION_SET, FLUX, sources_of
+from analysis.gitops.sources import APPLICATION, APPLICATION_SET, FLUX, RELEASE, sources_of
 from cluster.manifests import document_of, value_of
 from cluster.resources import resource_of
 from dra.raw import inside, strings, text
@@ -148,6 +148,13 @@ class Tree:
             yield self._documents[number], "", self._documents[number].object
         if other := self._others.get(path):
             yield document_of(other), "", value_of(other.text.decode(errors="replace"))
+
+    @property
+    def has_builds(self) -> bool:
+        """Whether the tree has kustomizations, objects of Flux or Argo CD, or documents that are no objects, such as values of charts."""
+        return bool(self._kustomizations or self._builders) or any(
+            group_kind(document.object) == RELEASE or "kind" not in document.object for document in self._documents
+        )
 
     @cached_property
     def patched(self) -> tuple[Patched, ...]:

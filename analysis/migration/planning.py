@@ -16,11 +16,11 @@ from analysis.migration.requests import RequestReader
 from analysis.migration.sharing import ReadTree
 from analysis.migration.unread import unread
 from analysis.migration.values_files import ReleasesOfFiles
-from dra.pointer import mappings_in, member
-from dra.raw import inside, items, strings, text
+from dra.raw import inside, items, mapping, strings, text
 from webhook.admission import decide_object
 from webhook.reading import PlaceRole, place_of
-from webhook.unknown import adds_devices, counts_keys
+from webhook.translate import resolve_pointer
+from webhook.unknown import accesses, counts_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,7 +94,7 @@ def make_plan(
     follow = (
         *followers(documents, included, tree, all_releases, plugins, labels=platform.labels),
         *[exporter.follower for exporter in found_exporters if exporter.driver in moving],
-        *[follower for document in requesting for follower in _all_visible(document, moving)],
+        *[follower for document in requesting for follower in _all_visible(document, moving, state)],
         *_counts([documents[number] for number in included], moving, reader, state),
     )
     return MigrationPlan(
@@ -114,19 +114,15 @@ def make_plan(
     )
 
 
-def _all_visible(document: Document, moving: AbstractSet[str]) -> Iterator[Follower]:
+def _all_visible(document: Document, moving: AbstractSet[str], state: State) -> Iterator[Follower]:
     """Yield variables and device files that give containers all devices of the node in addition to their requests."""
-    for pointer, part in mappings_in(document.placed.get("spec"), "/spec"):
-        ways = [(member(pointer, name), name) for name, value in part.items() if adds_devices(name, value)]
-        if adds_devices(part.get("name"), part.get("value")):
-            ways.append((pointer, part["name"]))
-        file = text(part.get("hostPath")) or text(inside(part, "hostPath").get("path"))
-        if file.startswith("/dev/") and part.get("enabled") is not False:
-            ways.append((member(pointer, "hostPath"), file))
-        for place, name in ways:
-            if of_name := moving & set(drivers_of(name)):
-                what = f"with {name}, its containers may reach all devices of their node beside that of their claim: remove it"
-                yield follower_at(document, place, what, of_name)
+    for pointer, name in accesses(document.placed, state):
+        around = mapping(resolve_pointer(document.placed, pointer.rpartition("/")[0]))
+        if (of_name := moving & set(drivers_of(name))) and around.get("enabled") is not False:
+            what = (
+                f"with {name}, its containers may reach all devices of their node beside that of their claim: remove it"
+            )
+            yield follower_at(document, pointer, what, of_name)
 
 
 def _counts(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,7 +31,7 @@ from webhook.translate import (
     pods_by_template,
     resolve_pointer,
 )
-from webhook.unknown import counts_keys
+from webhook.unknown import counts_keys, is_accelerator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -55,11 +54,6 @@ _RAY: Final = "ray.io"  # the group of KubeRay's objects
 _RAY_CHART: Final = "ray-cluster"
 _USUAL: Final = "default-scheduler"
 _MOVES: Final = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
-
-
-# Domains of a generic device plugin, and names of its groups of device files that are accelerators: not /dev/net/tun, a tuner or a serial port.
-_GENERIC: Final = ("squat.ai", "devic.es", "devices.kubevirt.io")
-_ACCELERATOR: Final = re.compile(r"dri\b|drm|render|video|[gntv]pu|kfd|nvidia|coral|apex|hailo", re.IGNORECASE)
 
 
 class Request(NamedTuple):
@@ -123,7 +117,7 @@ class RequestReader:
             return
         of_templates = decide_object(obj, self._moved) if paths(obj) else None
         for decision in decide_object(obj, self._state).decisions:
-            if not decision.dialect or not decides_outcome(decision) or not _is_accelerator(decision.key):
+            if not decision.dialect or not decides_outcome(decision) or not is_accelerator(decision.key):
                 continue
             if document.patches and not document.is_patched(decision.pointer):
                 continue  # the object of the file has this request
@@ -183,7 +177,7 @@ class RequestReader:
         obj = document.placed
         switch = release and release.chart in CHARTS and CHARTS[release.chart].switch
         for use in (*indirect_uses(document, self._state), *(switch.uses_in(obj) if switch else ())):
-            if not _is_accelerator(use.key) or (document.patches and not document.is_patched(use.pointer)):
+            if not is_accelerator(use.key) or (document.patches and not document.is_patched(use.pointer)):
                 continue
             why = _why_by_hand(obj, release, use.pointer, use.key) if use.is_requested else _WITHOUT_REQUEST
             why = why or (_PATCH if document.patches else "")
@@ -264,11 +258,6 @@ def _classes_at(obj: Object, verdict: PodVerdict, place: tuple[str, str, str]) -
     own = [entry for entry in entries if entry["key"] == key]
     of_dialect = [entry for entry in entries if dialects.get(entry["key"]) == dialects.get(key)]
     return frozenset(text(entry["class"]) for entry in own or of_dialect)
-
-
-def _is_accelerator(key: str) -> bool:
-    domain, _, name = key.partition("/")
-    return domain not in _GENERIC or bool(_ACCELERATOR.search(name))
 
 
 def _pod_with(limits: Object, namespace: str) -> Object:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +28,7 @@ from bench.webhook import hami
 from cli import loop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from certs.authority import Pair
 
@@ -45,6 +46,8 @@ FLOOR = "floor: aiohttp over TLS, answers yes to everything"
 SAME_REQUEST = "GPU pod translated, the same each time (/mutate)"
 NEW_REQUEST = "GPU pod translated, each with another request (/mutate)"
 PLAIN = "pod without accelerators (/mutate)"
+NODES, DEVICES = 5_000, 8
+LARGE = f"GPU pod translated, each with another request, {NODES:,} nodes x {DEVICES} (/mutate)"
 THEIR_GPU, THEIR_PLAIN = "HAMi-DRA: GPU pod", "HAMi-DRA: pod without accelerators"
 # By kind of review: the peer, and how many times faster than the peer our webhook should be.
 PEERS = {
@@ -89,13 +92,14 @@ class ReviewLoad(NamedTuple):
 
 def start_servers(stack: ExitStack) -> dict[str, ReviewLoad]:
     """Start floor and webhook; return the reviews to send, by kind of review."""
-    floor, webhook = (stack.enter_context(server(name)) for name in ("floor", "webhook"))
+    floor, webhook, large = (stack.enter_context(server(name)) for name in ("floor", "webhook", "large"))
     gpu = review(pod(LIMITS))
     return {
         FLOOR: ReviewLoad(floor, "/mutate", gpu),
         SAME_REQUEST: ReviewLoad(webhook, "/mutate", gpu),
         NEW_REQUEST: ReviewLoad(webhook, "/mutate", review(pod(LIMITS | {"memory": PLACEHOLDER}))),
         PLAIN: ReviewLoad(webhook, "/mutate", review(pod({"cpu": "1"}))),
+        LARGE: ReviewLoad(large, "/mutate", review(pod(LIMITS | {"memory": PLACEHOLDER}))),
     }
 
 
@@ -130,6 +134,15 @@ def costs(loads: dict[str, Load], note: str) -> Iterator[Row]:
             theirs=theirs,
             note=f"{loads[what].cpu / loads[FLOOR].cpu:.1f} times the floor's",
         )
+    yield Row(
+        what=f"CPU of a thousand reviews: {LARGE}",
+        unit="ms",
+        ours=loads[LARGE].cpu,
+        peer="the example fleet",
+        theirs=loads[NEW_REQUEST].cpu,
+        target="0.7x",
+        note="a review reads no result of every node",
+    )
 
 
 def row(what: str, load: Load, loads: dict[str, Load], connections_text: str, note: str) -> Row:
@@ -320,8 +333,11 @@ def _certificate() -> ssl.SSLContext:
     return context
 
 
-def serve_webhook() -> None:
-    """Serve the example fleet as `drawbridge standalone` does."""
+_MODEL, _HAMI = "share-1", "hami"  # the node of the examples that is copied, and a part of its driver
+
+
+def serve_webhook(nodes: int = 0) -> None:
+    """Serve the example fleet as `drawbridge standalone` does, with this many nodes more."""
     from cli.commands.demo import EXAMPLES
     from cli.playground.playground import playground
     from cluster import manifests
@@ -332,6 +348,13 @@ def serve_webhook() -> None:
 
     source = Source(str(EXAMPLES / "configuration.yaml"))
     fleet = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
+    copied = [json.dumps(obj) for obj in fleet if _MODEL in obj["metadata"]["name"]] if nodes else []
+    fleet += [json.loads(text.replace(_MODEL, f"node-{number:04}")) for number in range(nodes) for text in copied]
+    for spec in [obj["spec"] for obj in fleet if nodes and obj["kind"] == "ResourceSlice"]:
+        devices = spec.get("devices", [])[:1] if _HAMI in spec["driver"] else []
+        spec["devices"] = [{**one, "name": f"gpu-{n}"} for one in devices for n in range(DEVICES)] or spec.get(
+            "devices", []
+        )
 
     async def serve() -> None:
         async with playground(fleet, source, decisions=decisions) as running_playground:
@@ -420,4 +443,10 @@ def _measure_with_own_client(url: str, body: bytes, connections: int) -> Load:
 
 
 if __name__ == "__main__":
-    {"floor": serve_floor, "yes": serve_yes, "webhook": serve_webhook}[sys.argv[1]]()
+    servers: dict[str, Callable[[], None]] = {
+        "floor": serve_floor,
+        "yes": serve_yes,
+        "webhook": serve_webhook,
+        "large": partial(serve_webhook, NODES),
+    }
+    servers[sys.argv[1]]()

@@ -9,12 +9,12 @@ from webhook.unknown.unanswered_requests import (
     unknown_resources,
 )
 from webhook.unknown.unknown_kinds import decide_unknown_kind
-from webhook.unknown.uses import counts_keys, located, requests_outside
-from webhook.unknown.words import adds_devices, amounts_in, gives_devices
+from webhook.unknown.uses import accesses, counts_keys, located, requests_outside
+from webhook.unknown.words import amounts_in, gives_devices, is_accelerator
 
 __all__ = [
     "NO_NODE_HAS_KEY",
-    "adds_devices",
+    "accesses",
     "amounts_in",
     "container_requests",
     "counts_keys",
@@ -24,6 +24,7 @@ __all__ = [
     "find_unmatched_selectors",
     "find_unserved",
     "gives_devices",
+    "is_accelerator",
     "located",
     "requests_outside",
     "unanswered_requests",

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.dialects import Dialect, Row
     from webhook.state import Configuration, State
-    from webhook.translate import PodView
+    from webhook.translate import PodView, Slot
 
 # The maximum of keys that are reported for one pod; real pods have fewer.
 MAX_KEYS = 64
@@ -108,7 +108,7 @@ def unknown_resources(view: PodView, state: State, budget: Budget) -> list[Decis
             if key in _STANDARD or state.configuration.resource(key) or words.is_own(key) or len(decisions) == MAX_KEYS:
                 continue
             budget.charge(_PRICE)
-            if decision := _judge_amount(key, slot.name, view, state):
+            if decision := _judge_amount(key, slot, view, state):
                 decisions.append(decision)
     return decisions
 
@@ -166,7 +166,7 @@ def _find_unanswered(
             if configuration.resource(key):
                 yield _decision(Outcome.UNKNOWN, key, detail, slot.name, code="D211")
         for key in {**slot.limits, **slot.requests}:
-            if decision := _judge_amount(key, slot.name, view, state):
+            if decision := _judge_amount(key, slot, view, state):
                 yield decision
         if access := _unrequested_access(slot.raw, view.spec, state):
             remedy = "request devices instead, or configure the nodes' container runtime to ignore variables that name devices"
@@ -208,19 +208,19 @@ def _find_unanswered(
                 yield decision
 
 
-def _judge_amount(key: str, container: str, view: PodView, state: State) -> Decision | None:
+def _judge_amount(key: str, slot: Slot, view: PodView, state: State) -> Decision | None:
     """Judge a resource of a container beyond what a translation decides about it."""
     known = state.configuration.resource(key)
     if view.bound and (known or key in state.fleet.extended):
-        return _decision(Outcome.LEFT, key, _BOUND, container)
-    if known:
+        return _decision(Outcome.LEFT, key, _BOUND, slot.name)
+    if known or words.is_zero(slot.requests.get(key, slot.limits.get(key))):
         return None
-    if decision := judge_resource(key, state, container):
+    if decision := judge_resource(key, state, slot.name):
         return decision
     if not is_extended(key) or key.startswith(f"{DOMAIN}/"):
         return None
     remedy = _remedy_of(key, state)
-    return _decision(Outcome.UNKNOWN, key, "left as it is: no dialect knows it", container, remedy=remedy)
+    return _decision(Outcome.UNKNOWN, key, "left as it is: no dialect knows it", slot.name, remedy=remedy)
 
 
 def _find_misplaced_keys(container: dict[str, Json]) -> Iterator[tuple[str, str]]:

@@ -97,6 +97,18 @@ def counts_keys(obj: Object, state: State) -> bool:
     return bool(roles) and not any(role.may_request for role in roles)
 
 
+def accesses(obj: Object, state: State) -> Iterator[tuple[str, str]]:
+    """Yield the pointers to variables and device files by which an object's containers reach devices, with their names, beside requests, too."""
+    templates = paths(obj)
+    for template in templates:
+        for _, key, pointer, amount in _in_pod(mapping(resolve_pointer(obj, template)), template):
+            if (amount and key in words.VARIABLES) or words.DEVICE_FILE(key):
+                yield pointer, key
+    for use in uses_outside(obj, state, templates):
+        if use.how is How.ACCESS and use.key != words.RUNTIME:
+            yield use.pointer, use.key
+
+
 def uses_outside(obj: Object, state: State, templates: Collection[str] = ()) -> Iterator[Use]:
     """Yield the keys of an object outside of its pod templates (at these pointers), and in texts of the templates' containers.
 
@@ -190,6 +202,8 @@ def _use(obj: Object, found: _Member, state: State) -> Use | None:
         return None
     pointer = member(where, str(name))
     how = How.AMOUNT if where.removesuffix(CUSTOM).rpartition("/")[2] in words.PARTS else How.FIELD
+    if how is How.AMOUNT and words.is_zero(value):
+        return None
     return Use(pointer, where, key, How.ACCESS if words.gives_devices(key) else how, place_in(obj, where), amount)
 
 
@@ -204,28 +218,37 @@ def _parameter(where: str, value: Object) -> str:
 
 def _key_of_member(where: str, name: str | int | None, value: Json, state: State) -> str:
     """Return the key that the name or the value of a member is; "" if it is none."""
+    is_labelled = bool(words.LABELS(where))
     if isinstance(value, str) and words.DEVICE_FILE(value):
-        return "" if words.LABELS(where) else value
-    if not isinstance(name, str) or value is None:
-        is_listed = isinstance(value, str) and "/" in value and where.endswith("/managedResources")
-        return _resource(str(value), state) if is_listed and not words.LABELS(where) else ""
-    bare = name.removeprefix("requests.").removeprefix("limits.")
-    if isinstance(value, dict | list):
-        if words.OBJECT(name):
-            return name if _describes_devices(value) else ""
-        is_named = "/" in name and isinstance(value, dict) and any(map(words.is_positive, value.values()))
-        return _resource(name, state) if is_named and not words.LABELS(where) else ""
+        return "" if is_labelled else value
+    if isinstance(name, str) and words.OBJECT(name) and isinstance(value, dict | list):
+        return name if _describes_devices(value) else ""
     if words.adds_devices(name, value) or (name == words.RUNTIME and value in words.RUNTIMES):
+        return str(name)
+    is_amount = where.rpartition("/")[2] in words.PARTS
+    if isinstance(name, str) and not is_amount and words.is_positive(value) and words.FIELD(name):
         return name
-    if name == "path" and isinstance(value, str) and "~1" in value:  # of a JSON patch
-        return _resource(value.rpartition("/")[2].replace("~1", "/"), state)
-    if "/" in bare:
-        return "" if words.LABELS(where) else _resource(bare, state)
-    if name in words.NAMES and isinstance(value, str) and words.QUALIFIED(value):
-        return _resource(value, state)
-    if where.rpartition("/")[2] in words.PARTS:
-        return _resource(name, state)
-    return name if words.FIELD(name) and words.is_positive(value) else ""
+    return next((key for key in _names_at(where, name, value, is_labelled=is_labelled) if _resource(key, state)), "")
+
+
+def _names_at(where: str, name: str | int | None, value: Json, *, is_labelled: bool) -> Iterator[str]:
+    """Yield the name of a resource that the name or the value of a member may be."""
+    parent = where.rpartition("/")[2]
+    if not isinstance(name, str):
+        if isinstance(value, str) and "/" in value and parent == "managedResources" and not is_labelled:
+            yield value
+    elif isinstance(value, dict | list):
+        if "/" in name and isinstance(value, dict) and any(map(words.is_positive, value.values())) and not is_labelled:
+            yield name
+    elif name == "path" and isinstance(value, str) and "~1" in value:  # of a JSON patch
+        yield value.rpartition("/")[2].replace("~1", "/")
+    elif "/" in name:
+        if value is not None and not is_labelled:
+            yield name.removeprefix("requests.").removeprefix("limits.")
+    elif name in words.NAMES and isinstance(value, str) and words.QUALIFIED(value):
+        yield value
+    elif parent in words.PARTS and value is not None:
+        yield name
 
 
 def _describes_devices(value: Json) -> bool:

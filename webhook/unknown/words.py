@@ -19,6 +19,9 @@ _DEVICE = re.compile(
     r"(?:^|[-_./])v?(?:gpu|npu|tpu|dcu|mlu|ppu|fpga|accelerator|neuron|cuda|(?:mig|vf|hca)(?![a-z]))|rdma|sriov",
     re.IGNORECASE,
 )
+# Domains of generic device plugins, and names of their groups of device files that are accelerators.
+_GENERIC = ("squat.ai", "devic.es", "devices.kubevirt.io")
+_OF_GENERIC = re.compile(r"dri\b|drm|render|video|[gntv]pu|kfd|nvidia|coral|apex|hailo", re.IGNORECASE).search
 # Domains whose unknown keys have nothing to do with devices, with a dot before them.
 _OWN = (".kubernetes.io", ".k8s.io", ".drawbridge.dev", ".opendatahub.io")
 _RESOURCE_ROWS = [
@@ -56,6 +59,7 @@ FIELD = re.compile(
 OBJECT = re.compile(rf"{_DEVICES}(?:memory|portion|fraction|devices|resources)?", re.IGNORECASE).fullmatch
 NUMBERS = ("count", "number", "quantity", "value", "quota", "limit", "size")
 _POSITIVE = re.compile(r"0*(?:\.0*)?[1-9].*")
+_ZERO = re.compile(r"0+(?:\.0*)?[A-Za-z]*").fullmatch
 # A text that contains a part of a pod has limits or requests.
 OF_POD = re.compile(r"\b(?:limits|requests)\b").search
 # Paths of maps with labels, selectors and annotations, whose names request nothing.
@@ -81,6 +85,12 @@ def adds_devices(name: Json, value: Json) -> bool:
 def is_about_devices(name: str) -> bool:
     """Return whether a name looks like an accelerator or an RDMA device."""
     return bool(_DEVICE.search(name))
+
+
+def is_accelerator(key: str) -> bool:
+    """Return whether a key is not that of a generic device plugin for other device files, such as a tuner or a serial port."""
+    domain, _, name = key.partition("/")
+    return domain not in _GENERIC or bool(_OF_GENERIC(name))
 
 
 def is_vendors(key: str) -> bool:
@@ -110,6 +120,11 @@ def amounts_in(written: str) -> Iterator[tuple[str, int]]:
 def gives_devices(key: str) -> bool:
     """Return whether a key gives devices without a request: a variable, the runtime class or a device file."""
     return key == RUNTIME or key.endswith("_VISIBLE_DEVICES") or key.startswith("/dev/")
+
+
+def is_zero(value: Json) -> bool:
+    """Return whether an amount of a resource is 0, as null is; a placeholder is not."""
+    return value is None or (not isinstance(value, bool) and bool(_ZERO(str(value))))
 
 
 def is_positive(value: Json) -> bool:

@@ -45,6 +45,17 @@ def test_a_resource_that_no_table_has_is_not_understood(key, detail_part):
     assert detail_part in detail
 
 
+@every("amount", [0, "0", "0.0", None, "0Mi"])
+def test_an_amount_of_0_requests_nothing(amount):
+    assert outcomes_of(pod_in_n({"example.com/gpu": amount})) == {}
+    odd = {"apiVersion": "x.io/v1", "kind": "Odd", "metadata": {"name": "o"}}
+    for key in ("example.com/gpu", GPU):
+        assert outcomes_of(odd | {"spec": {"resources": {"limits": {key: amount}}}}) == {}
+        assert key in outcomes_of(odd | {"spec": {"resources": {"limits": {key: "{{ n }}"}}}}), (
+            "its amount is not known"
+        )
+
+
 def test_no_device_plugin_is_said_to_serve_a_key_without_a_domain():
     remedies = [decision.remedy for decision in decide_object(pod_in_n({"sriov_netdevice": 1}), STATE).decisions]
     assert remedies[0] == "write the domain of the resource, too"
