@@ -48,9 +48,9 @@ def status_of(
     branch: str,
     nodes: Sequence[MoveProgress],
 ) -> MigrationStatus:
-    """Return how far a move is, with the progress of its nodes.
+    """Return the progress of a move and of its nodes.
 
-    `branch` is a branch that is not merged, or "".
+    `branch` is an unmerged branch, or "".
     """
     installed = {driver for driver in DRIVERS if release_of(driver, releases) is not None}
     of_plan = {family.driver for family in plan.families}
