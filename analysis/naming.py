@@ -27,10 +27,10 @@ def find(kind: str, given_name: str, namespace: str, keys: Iterable[str]) -> str
     fitting = [key for key in all_keys if key == f"{wanted_namespace}/{name}"] if wanted_namespace else namesakes
     if fitting:
         return _single(kind, given_name, fitting, "name one with -n NAMESPACE")
-    # Suggest the same name in another namespace; else a similar name in this namespace; else a similar name in another one.
+    # Suggest a similar name in this namespace; else the same name in another namespace; else a similar name there.
     in_namespace = [key for key in all_keys if not wanted_namespace or key.startswith(f"{wanted_namespace}/")]
-    suggestion = min(namesakes, default="")
-    for candidates in (in_namespace, all_keys):
+    suggestion = ""
+    for candidates in (in_namespace, sorted(namesakes, reverse=True), all_keys):
         names = {key.partition("/")[2]: key for key in candidates}
         suggestion = suggestion or names.get(nearest(name, list(names)), "")
     where = f" in namespace {wanted_namespace}" if wanted_namespace else ""

@@ -68,10 +68,18 @@ def test_an_unreachable_cluster_exits_with_3(tmp_path):
 
 
 TWO_PODS_NAMED_WEB = [in_namespace(pod("web"), "a"), in_namespace(pod("web"), "b")]
-FLEET_WITH_TWO_PODS_NAMED_WEB = [*fleet(), *TWO_PODS_NAMED_WEB, pod("worker-1"), claim("gpu-claim")]
+FLEET_WITH_TWO_PODS_NAMED_WEB = [
+    *fleet(),
+    *TWO_PODS_NAMED_WEB,
+    pod("worker-1"),
+    claim("gpu-claim"),
+    pod("trainer-1"),
+    in_namespace(pod("trainer-2"), "a"),
+]
 UNRESOLVED_NAMES = {
     "misspelt pod": ("pod wrker-1", "did you mean default/worker-1?"),
     "pod of another namespace": ("pod worker-1 -n a", "did you mean default/worker-1?"),
+    "similar pod of this namespace, pod of another one": ("pod trainer-1 -n a", "did you mean a/trainer-2?"),
     "two pods of that name": ("pod web", "2 pods are called 'web': a/web, b/web"),
     "misspelt claim": ("claim gpu-clam", "did you mean default/gpu-claim?"),
     "misspelt claim with a namespace": ("claim default/gpu-clam", "did you mean default/gpu-claim?"),
