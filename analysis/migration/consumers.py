@@ -10,16 +10,15 @@ The claims equal those of the webhook's translation, with short names. The decis
 from __future__ import annotations
 
 from dataclasses import replace
-from posixpath import dirname
+from posixpath import commonpath, dirname
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from analysis.claim_names import TemplateNames, with_plain_names
-from analysis.gitops import parsed, releases
-from analysis.migration.kustomizations import ClaimFiles
+from analysis.gitops import is_kustomization, parsed, releases
+from analysis.migration.layout import Changes, TreeLayout
 from analysis.migration.lenses import CHARTS, pod_at, put
-from analysis.migration.pull_request import Edit, Step
 from analysis.migration.requests import with_drivers
 from analysis.migration.shared_claims import (
     CLAIM,
@@ -39,10 +38,11 @@ from webhook.admission import decide_object
 from webhook.translate import name_of, namespace_of, paths, resolve_pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from analysis.gitops import Release, Tree
     from analysis.migration.plan import Consumer, MigrationPlan, SharingDecision
+    from analysis.migration.pull_request import Step
     from cluster.manifests import Document
     from webhook.state import State
     from webhook.translate import PodVerdict
@@ -94,22 +94,31 @@ class _Switch:
         self._templates: list[tuple[int, Object]] = []  # with the numbers of the documents that need them
         self._names = TemplateNames(map(_as_placed, documents), is_one_build=True)
         self._claims = NamedClaims(documents)
-        self._edits: dict[int, Object] = {}
+        self._changes = Changes(TreeLayout(documents, tree))
         self._unmoved: dict[Consumer, str] = {}
         self._moved: list[Consumer] = []
 
     def step(self) -> Step:
         """Return the edits so far."""
-        edits = {number: Edit(number, wanted) for number, wanted in sorted(self._edits.items())}
-        files = ClaimFiles(Step("switch", tuple(edits.values())).applied(self._documents), self._tree)
         for namespace, numbers, claim in self._claims.used():
-            place = files.common_place(numbers, namespace)
-            files.add(place, _in_file(claim, self._written_namespace(place, namespace)))
+            place = self._common_place(numbers, namespace)
+            self._changes.add_beside(place, _in_file(claim, self._written_namespace(place, namespace)))
         for number, template in self._templates:
-            files.add(number, template)
-        edits |= {edit.number: edit for edit in files.edits()}
+            self._changes.add_beside(number, template)
+        self._changes.notes += self._unmoved.values()
         moved, unmoved = tuple(self._moved), tuple(self._unmoved.items())
-        return Step("switch", tuple(edits.values()), tuple(files.new()), tuple(self._unmoved.values()), moved, unmoved)
+        return self._changes.step("switch", self._documents)._replace(moved=moved, unmoved=unmoved)
+
+    def _common_place(self, numbers: Collection[int], namespace: str) -> int:
+        """Return the document beside which a claim of several documents is written."""
+        folders = {dirname(self._documents[number].file) for number in numbers}
+        above = commonpath(folders) if all(folders) else ""
+        for number, document in enumerate(self._documents):
+            is_above = len(folders) > 1 and is_kustomization(document) and dirname(document.file) == above
+            set_by_tree = self._tree.namespace_of(number)
+            if is_above and (set_by_tree == namespace or not self._tree.replaces_namespace(number)):
+                return number
+        return min(numbers)
 
     def move(self, number: int, consumers: Sequence[Consumer]) -> None:
         """Edit the consumers of one document that the plan selects for an edit."""
@@ -117,7 +126,7 @@ class _Switch:
         if not edited:
             return
         document, release = self._documents[number], self._in_files.release_at(number, edited[0].place)
-        now, place = self._now(number), self._place_of_claims(number, release)
+        now, place = self._changes.now(number), self._place_of_claims(number, release)
         try:
             self._confirm_unpatched(number, release, edited)
             if paths(document.placed):
@@ -132,7 +141,7 @@ class _Switch:
             return
         if moved.object == now:
             return
-        self._edits[number] = moved.object
+        self._changes.edits[number] = moved.object
         self._moved += [consumer for consumer in edited if consumer not in self._unmoved]
         for obj, written_namespace in named:
             if obj["kind"] == CLAIM:
@@ -143,10 +152,6 @@ class _Switch:
     def _note(self, consumer: Consumer, why: str) -> None:
         place = f"{consumer.file}:{consumer.line}: {consumer.object}"
         self._unmoved[consumer] = f"{place} still requests {consumer.key}, change it by hand: {why}"
-
-    def _now(self, number: int) -> Object:
-        """Return a document with the edits so far."""
-        return self._edits.get(number, self._documents[number].object)
 
     def _place_of_claims(self, number: int, release: Release | None) -> int:
         """Return the document whose folder gets the claims of an edited document. If the edited document is a values file, `release` is its release."""
@@ -188,7 +193,7 @@ class _Switch:
                 pods.setdefault((pointer, pod), {}).setdefault(container, []).append(consumer)
             else:
                 self._note(consumer, f"it is no place of a container in the values of {release.chart}")
-        wanted, named = self._now(number), dict[str, Object]()
+        wanted, named = self._changes.now(number), dict[str, Object]()
         beside = self._place_of_claims(number, release)
         for (pointer, pod), requests in pods.items():
             values = _values_at(wanted, pointer)

@@ -8,37 +8,33 @@ from __future__ import annotations
 from posixpath import basename, dirname
 from typing import TYPE_CHECKING, Any, Final
 
-from analysis.gitops import dependencies, parsed
+from analysis.gitops import parsed
 from cluster.manifests import dump, edit
-from dra.raw import Object, inside, items, text
+from dra.pointer import split
+from dra.raw import Object, inside, items, mapping, text
 from webhook.reading import PLUGIN_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from analysis.migration.plan import Replacement
 
 _OCI: Final = "oci://"
-_GROUPS: Final = frozenset(group for group, _ in PLUGIN_KINDS)
-# Fields of a HelmRelease that are specific to its chart.
-_OF_CHART: Final = ("chart", "chartRef", "values", "valuesFrom", "postRenderers")
-# Fields of a source that are specific to its address.
-_OF_ADDRESS: Final = ("url", "ref", "verify", "secretRef", "ignore", "type", "provider")
-_OF_VALUES: Final = ("values", "valuesObject", "valueFiles", "parameters", "fileParameters")
-_OF_ENTRY: Final = ("name", "repo", "version", "releaseName", "valuesFile", "valuesInline", "additionalValuesFiles")
+PLUGIN_GROUPS: Final = frozenset(group for group, _ in PLUGIN_KINDS)
+# Fields of one chart, or of one address, by the kind of the object that has them.
+_OF_CHART: Final = {
+    "HelmRelease": ("chart", "chartRef", "values", "valuesFrom", "postRenderers"),
+    "source": ("url", "ref", "verify", "secretRef", "ignore", "type", "provider"),
+    "helm": ("values", "valuesObject", "valueFiles", "parameters", "fileParameters"),
+    "helmCharts": ("name", "repo", "version", "releaseName", "valuesFile", "valuesInline", "additionalValuesFiles"),
+}
 _NAMESPACES: Final = frozenset(("namespace", "targetNamespace"))
 # Fields of a kustomization that do not name files of its own folder.
 _OF_FOLDER: Final = (
-    "apiVersion",
-    "kind",
-    "metadata",
-    "namespace",
-    "components",
-    "labels",
-    "commonAnnotations",
-    "resources",
-    "helmCharts",
+    *("apiVersion", "kind", "metadata", "namespace", "components", "labels", "commonAnnotations"),
+    *("resources", "helmCharts"),
 )
+_WAITING: Final = ("dependsOn", "healthChecks", "healthCheckExprs")
 
 
 def renamed(value: Any, names: Mapping[str, str]) -> Any:
@@ -61,16 +57,17 @@ def repository_of(new: Replacement) -> str:
 
 
 def source(model: Object, new: Replacement) -> Object:
-    """Return the OCIRepository or HelmRepository for a driver's chart."""
-    spec = {name: value for name, value in inside(model, "spec").items() if name not in _OF_ADDRESS}
+    """Return the OCIRepository or HelmRepository of a driver."""
     if model["kind"] == "OCIRepository":
-        spec |= {"url": new.url, "ref": {"tag": new.version}}
+        address: Object = {"url": new.url, "ref": {"tag": new.version}}
     else:
-        spec |= {"url": repository_of(new)} | ({"type": "oci"} if new.url.startswith(_OCI) else {})
+        address = {"url": repository_of(new)} | ({"type": "oci"} if new.url.startswith(_OCI) else {})
     metadata = {name: value for name, value in inside(model, "metadata").items() if name in ("name", "namespace")}
-    return _in_order(
-        model, {**model, "metadata": metadata | {"name": new.chart}, "spec": _in_order(inside(model, "spec"), spec)}
-    )
+    return {
+        **model,
+        "metadata": metadata | {"name": new.chart},
+        "spec": _changed(inside(model, "spec"), "source", address),
+    }
 
 
 def plain_source(release: Object) -> Object:
@@ -81,21 +78,14 @@ def plain_source(release: Object) -> Object:
 
 def helm_release(model: Object, new: Replacement, reference: Object, names: Mapping[str, str]) -> Object:
     """Return the HelmRelease of a driver; `reference` names its source."""
-    old = inside(model, "spec")
-    spec = renamed({name: value for name, value in old.items() if name not in _OF_CHART}, names)
+    old = inside(model, "spec", "chart")
+    of_chart = {"chart": chart_name(new), "version": new.version, "sourceRef": reference}
+    chart: Object = {"chart": {**old, "spec": {**inside(old, "spec"), **of_chart}}}
     if reference["kind"] == "OCIRepository":
-        spec["chartRef"] = reference
-    else:
-        of_chart = {
-            **inside(old, "chart", "spec"),
-            "chart": chart_name(new),
-            "version": new.version,
-            "sourceRef": reference,
-        }
-        spec["chart"] = {**inside(old, "chart"), "spec": of_chart}
-    if new.values:
-        spec["values"] = new.values
-    return {**model, "metadata": _metadata(model, new, names), "spec": _in_order(old, spec)}
+        chart = {"chartRef": reference}
+    values = {"values": new.values} if new.values else {}
+    spec = _changed(inside(model, "spec"), "HelmRelease", chart | values, names)
+    return {**model, "metadata": _metadata(model, new, names), "spec": spec}
 
 
 def application(model: Object, new: Replacement, chart: str, names: Mapping[str, str]) -> Object:
@@ -108,40 +98,24 @@ def application(model: Object, new: Replacement, chart: str, names: Mapping[str,
     return {**model, "metadata": _metadata(model, new, names), "spec": spec}
 
 
-def _metadata(model: Object, new: Replacement, names: Mapping[str, str]) -> Object:
-    """Return the metadata of a driver object. Its name is the chart's name."""
-    return {**renamed(inside(model, "metadata"), names), "name": new.chart}
-
-
 def _application_source(part: Object, new: Replacement) -> Object:
     repository = repository_of(new).removeprefix(_OCI)
     changed = {**part, "repoURL": repository, "chart": chart_name(new), "targetRevision": new.version}
-    helm = {name: value for name, value in inside(part, "helm").items() if name not in _OF_VALUES}
-    if new.values:
-        is_text = "values" in inside(part, "helm")
-        helm |= {"values": dump([new.values])} if is_text else {"valuesObject": new.values}
-    changed.pop("helm", None)
-    return _in_order(part, changed | ({"helm": helm} if helm else {}))
+    helm = inside(part, "helm")
+    values = {"values": dump([new.values])} if "values" in helm else {"valuesObject": new.values}
+    changed["helm"] = _changed(helm, "helm", values if new.values else {})
+    return _in_order(part, {name: value for name, value in changed.items() if name != "helm" or value})
 
 
 def helm_charts(model: Object, new: Replacement, charts: Collection[str], *, keeps: bool) -> Object:
     """Return a kustomization with the driver in its `helmCharts`: instead of these charts or, if they are kept, after them."""
     entries: list[Object] = []
-    is_added = False
+    address = {"name": chart_name(new), "repo": repository_of(new), "version": new.version, "releaseName": new.chart}
+    values = {"valuesInline": new.values} if new.values else {}
+    of_plugins = [entry for entry in items(model, "helmCharts") if entry.get("name") in charts]
     for entry in items(model, "helmCharts"):
-        is_plugin = entry.get("name") in charts
-        if not is_plugin or keeps:
-            entries.append(entry)
-        if is_plugin and not is_added:
-            is_added = True
-            changed = {name: value for name, value in entry.items() if name not in _OF_ENTRY}
-            changed |= {
-                "name": chart_name(new),
-                "repo": repository_of(new),
-                "version": new.version,
-                "releaseName": new.chart,
-            }
-            entries.append(_in_order(entry, changed | ({"valuesInline": new.values} if new.values else {})))
+        entries += [entry] if keeps or entry not in of_plugins else []
+        entries += [_changed(entry, "helmCharts", address | values)] if entry in of_plugins[:1] else []
     return {**model, "helmCharts": entries}
 
 
@@ -155,92 +129,79 @@ def builder(model: Object, new: Replacement, names: Mapping[str, str], ends: tup
     return {**model, "metadata": _metadata(model, new, names), "spec": spec}
 
 
-def with_dependencies(obj: Object, gone: Collection[str], needs: Object | None) -> Object:
-    """Return a Flux object without dependencies on removed objects, and with one more dependency."""
-    entries: dict[str, list[Object]] = {}
-    for field in ("dependsOn", "healthChecks", "healthCheckExprs"):
-        entries[field] = [
-            entry
-            for entry in items(inside(obj, "spec"), field)
-            if text(entry.get("name")) not in gone and text(entry.get("apiVersion")).partition("/")[0] not in _GROUPS
-        ]
-    entries["dependsOn"] += [needs] if needs is not None else []
-    return with_lists(obj, entries)
+def kustomization(model: Object, names: Mapping[str, str]) -> Object:
+    """Return a kustomization without the fields that name files of its folder."""
+    kept = {name: value for name, value in model.items() if name in _OF_FOLDER}
+    return kept | ({"metadata": renamed(model["metadata"], names)} if "metadata" in model else {})
 
 
-def with_places(obj: Object, placed: Object, new: Mapping[str, tuple[str, str] | None]) -> Object:
-    """Replace dependencies of a Flux object, by their pointers; None removes a dependency."""
+def waiting(obj: Object, wanted: Callable[[str, Object], Object | None], more: Sequence[Object] = ()) -> Object:
+    """Return an object of Flux that waits for other objects: for what `wanted` returns for the pointer and entry of each, and for `more`."""
     lists: dict[str, list[Object]] = {}
-    needed = {need.pointer: need for need in dependencies(placed)}
-    for field in ("dependsOn", "healthChecks"):
-        kept = lists[field] = []
+    for field in _WAITING:
+        entries = lists[field] = []
         for index, entry in enumerate(items(inside(obj, "spec"), field)):
-            pointer = f"/spec/{field}/{index}"
-            if pointer in new:
-                if (place := new[pointer]) is None:
-                    continue
-                namespace = {"namespace": place[0]} if place[0] != needed[pointer].namespace else {}
-                entry = {**entry, "name": place[1], **namespace}  # noqa: PLW2901
-            if entry not in kept:
-                kept.append(entry)
-    return with_lists(obj, lists)
-
-
-def with_lists(obj: Object, lists: Mapping[str, list[Object]]) -> Object:
-    """Set lists in an object's spec; an empty list is removed."""
+            new = wanted(f"/spec/{field}/{index}", entry)
+            entries += [new] if new is not None and new not in entries else []
+    lists["dependsOn"] += more
     spec = {name: value for name, value in {**inside(obj, "spec"), **lists}.items() if lists.get(name, True)}
     return {**obj, "spec": _in_order(inside(obj, "spec"), spec)}
 
 
-def kustomization(model: Object, names: Mapping[str, str]) -> Object:
-    """Return a kustomization without the fields that name files in its folder."""
-    return {
-        name: renamed(value, names) if name == "metadata" else value
-        for name, value in model.items()
-        if name in _OF_FOLDER
-    }
+def with_setting(obj: Object, chart: str, path: Sequence[str], *, value: bool) -> Object | None:
+    """Return the object with a setting in the values of a chart, or in its spec if there is no chart; None if it has not these values."""
+
+    def switched(values: Any) -> Any:
+        if isinstance(values, str):
+            return edit(values, _with_at(parsed(values), path, lambda _: value))
+        return _with_at(values, path, lambda _: value)
+
+    places = _values_places(obj, chart)
+    for place in places:
+        obj = _with_at(obj, split(place), switched)
+    return obj if places else None
 
 
-def with_setting(obj: Object, chart: str, path: tuple[str, ...], *, value: bool) -> Object | None:
-    """Set a field in an object's chart values or, without a chart, in its spec. Return None if the object does not contain these values."""
+def _values_places(obj: Object, chart: str) -> list[str]:
+    """Return where an object has values of a chart, or its own settings; nothing if they are in other files."""
     spec = inside(obj, "spec")
-    if not chart:
-        return {**obj, "spec": _set(spec, path, value=value)}
     if "helmCharts" in obj:
-        if any(entry.get("name") == chart and "valuesFile" in entry for entry in items(obj, "helmCharts")):
-            return None
-        entries = [
-            {**entry, "valuesInline": _set(inside(entry, "valuesInline"), path, value=value)}
-            if entry.get("name") == chart
-            else entry
-            for entry in items(obj, "helmCharts")
-        ]
-        return {**obj, "helmCharts": entries}
-    if obj["kind"] != "Application":
-        return {**obj, "spec": {**spec, "values": _set(inside(spec, "values"), path, value=value)}}
-    if any(inside(part, "helm").get("valueFiles") for part in (inside(spec, "source"), *items(spec, "sources"))):
-        return None
-    changed = {**spec}
-    if "source" in spec:
-        changed["source"] = _with_setting(inside(spec, "source"), path, value=value)
-    if "sources" in spec:
-        changed["sources"] = [
-            _with_setting(part, path, value=value) if part.get("chart") == chart else part
-            for part in items(spec, "sources")
-        ]
-    return {**obj, "spec": changed}
+        numbers = [number for number, entry in enumerate(items(obj, "helmCharts")) if entry.get("name") == chart]
+        are_elsewhere = any("valuesFile" in items(obj, "helmCharts")[number] for number in numbers)
+        return [] if are_elsewhere else [f"/helmCharts/{number}/valuesInline" for number in numbers]
+    if not chart or obj["kind"] != "Application":
+        return ["/spec/values" if chart else "/spec"]
+    parts = {"/spec/source": spec["source"]} if "source" in spec else {}
+    others = {f"/spec/sources/{number}": part for number, part in enumerate(items(spec, "sources"))}
+    if any(inside(part, "helm").get("valueFiles") for part in (parts | others).values()):
+        return []
+    parts |= {place: part for place, part in others.items() if part.get("chart") == chart}
+    return [
+        f"{place}/helm/{'values' if text(inside(part, 'helm').get('values')) else 'valuesObject'}"
+        for place, part in parts.items()
+    ]
 
 
-def _with_setting(part: Object, path: tuple[str, ...], *, value: bool) -> Object:
-    helm = inside(part, "helm")
-    if written := text(helm.get("values")):
-        return {**part, "helm": {**helm, "values": edit(written, _set(parsed(written), path, value=value))}}
-    return {**part, "helm": {**helm, "valuesObject": _set(inside(helm, "valuesObject"), path, value=value)}}
-
-
-def _set(values: Object, path: tuple[str, ...], *, value: bool) -> Object:
+def _with_at(value: Any, path: Sequence[str], change: Callable[[Any], Any]) -> Any:
+    """Return a value in which the value at a path is changed."""
+    if not path:
+        return change(value)
     first, *rest = path
-    return {**values, first: _set(inside(values, first), tuple(rest), value=value) if rest else value}
+    if isinstance(value, list):
+        return [_with_at(item, rest, change) if str(index) == first else item for index, item in enumerate(value)]
+    members = mapping(value)
+    return {**members, first: _with_at(members.get(first, {}), rest, change)}
+
+
+def _metadata(model: Object, new: Replacement, names: Mapping[str, str]) -> Object:
+    """Return the metadata of an object of a driver, which has the name of the chart."""
+    return {**renamed(inside(model, "metadata"), names), "name": new.chart}
+
+
+def _changed(model: Object, kind: str, new: Object, names: Mapping[str, str] | None = None) -> Object:
+    """Return a part of an object with fields of another chart, and with other names."""
+    kept = {name: value for name, value in model.items() if name not in _OF_CHART[kind]}
+    return _in_order(model, renamed(kept, names or {}) | new)
 
 
 def _in_order(model: Object, changed: Object) -> Object:

@@ -7,21 +7,22 @@ folder with the same files; otherwise the plugin's documents are edited. An oper
 from __future__ import annotations
 
 from posixpath import basename, dirname, join, relpath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from analysis.gitops import FOLDERS, is_kustomization, place_of
 from analysis.migration import driver_objects
-from analysis.migration.kustomizations import entries_of, first_entry
-from dra.raw import Object, inside, strings
+from analysis.migration.layout import entries_of, first_entry
+from dra.raw import Object, inside, strings, text
 from webhook.reading import PLUGINS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from analysis.gitops import Release
-    from analysis.migration.kustomizations import Changes, Entry
-    from analysis.migration.layout import Folder, TreeLayout
+    from analysis.migration.layout import Changes, Folder, TreeLayout
     from analysis.migration.plan import Replacement
+    from analysis.migration.pull_request import StepName
 
 Place = tuple[str, str]  # namespace and name
 # Kinds of objects that others name; they move to the folder of the driver.
@@ -29,129 +30,119 @@ NAMED: Final = ("RuntimeClass", "PriorityClass", "NodeFeatureRule")
 KEPT: Final = ("Namespace", *NAMED)
 
 
-class Model(NamedTuple):
-    """An example of how the tree installs charts: the release of a plugin, or of an operator that stays."""
-
-    release: Release
-    stays: bool
-    builder: int | None  # the document that builds its folder
-    folder: Folder | None
-
-    @property
-    def number(self) -> int:
-        return self.release.number
-
-
-def model_of(layout: TreeLayout, numbers: Collection[int], name: str) -> Model | None:
-    """Return the release to imitate: a plugin's release if there is one, else an operator's. `name` is the name of a new folder."""
+def model_of(layout: TreeLayout, numbers: Collection[int]) -> Release | None:
+    """Return the release among these that shows how the tree installs charts: that of a plugin rather than that of an operator."""
     candidates = [release for release in layout.releases if release.number in numbers and release.chart in PLUGINS]
-    if not candidates:
-        return None
-    release = min(candidates, key=lambda release: "operator" in release.chart)
-    stays = bool(PLUGINS[release.chart].switch)
-    builder = layout.builder_of(release.number, layout.builders(numbers))
-    return Model(release, stays, builder, layout.new_folder(release.number, numbers, name))
+    return min(candidates, key=lambda release: "operator" in release.chart, default=None)
 
 
 class Installation:
     """Adds the release of a driver to the steps of a move."""
 
-    def __init__(self, layout: TreeLayout, prepare: Changes, switch: Changes, new: Replacement, model: Model) -> None:
-        self._layout, self._prepare, self._switch = layout, prepare, switch
-        self._new, self._model = new, model
-        self._names = {layout.name(model.number): new.chart, model.release.name: new.chart}
+    def __init__(
+        self,
+        layout: TreeLayout,
+        changes: Mapping[StepName, Changes],
+        new: Replacement,
+        model: Release,
+        leaving: AbstractSet[int],
+    ) -> None:
+        """Install it as `model`, the release of a plugin among those that leave, or of an operator that stays."""
+        self._layout, self._new, self._model = layout, new, model
+        self._prepare, self._switch = changes["prepare"], changes["switch"]
+        self._leaving, self._stays = leaving, model.number not in leaving
+        self._document = layout.documents[model.number]
+        self._names = {layout.name(model.number): new.chart, model.name: new.chart}
 
-    def add(self, leaving: Collection[int]) -> dict[str, Place]:
-        """Add the release when the plugins are removed. Return its place, and the place of its builder, by kind."""
-        layout, model, new = self._layout, self._model, self._new
-        document = layout.documents[model.number]
-        if is_kustomization(document):
-            of_document = [release.chart for release in layout.releases if release.number == model.number]
-            charts = PLUGINS.keys() & of_document
-            now = self._switch.now(model.number)
-            self._switch.edits[model.number] = driver_objects.helm_charts(now, new, charts, keeps=model.stays)
+    def add(self, numbers: Collection[int]) -> dict[str, Place]:
+        """Add the release like that of the model, which is among these. Return its place, and that of what builds it, by kind."""
+        layout, new, model = self._layout, self._new, self._document.object
+        number = self._model.number
+        if is_kustomization(self._document):
+            charts = PLUGINS.keys() & {release.chart for release in layout.releases if release.number == number}
+            now = self._switch.now(number)
+            self._switch.edits[number] = driver_objects.helm_charts(now, new, charts, keeps=self._stays)
             return {}
-        places = {document.object["kind"]: (place_of(document.placed)[0], new.chart)}
-        if document.object["kind"] == "Application":
-            wanted = driver_objects.application(document.object, new, model.release.chart, self._names)
+        self._folder = layout.new_folder(number, numbers, new.chart)
+        if model["kind"] == "Application":
+            wanted = driver_objects.application(model, new, self._model.chart, self._names)
         else:
-            wanted = driver_objects.helm_release(document.object, new, self._source(leaving), self._names)
-            wanted = driver_objects.with_dependencies(wanted, set(map(layout.name, leaving)), None)
-        self._put(model.number, wanted)
-        if model.folder is not None:
-            if model.builder is not None:
-                self._names[layout.name(model.builder)] = new.chart
-                self._put(model.builder, self._builder(model.builder, model.folder, leaving))
-                places["Kustomization"] = (place_of(layout.documents[model.builder].placed)[0], new.chart)
-            self._copy_kept(model.folder)
-            self._copy_kustomizations(model.folder)
-        return places
+            wanted = driver_objects.helm_release(model, new, self._source(), self._names)
+            wanted = self._without(self._leaving, wanted)
+        written = [number]
+        self._put(number, wanted)
+        builders = layout.builders(numbers)
+        builder = layout.builder_of(number, builders)
+        if self._folder is not None and builder is not None:
+            self._names[layout.name(builder)] = new.chart
+            self._put(builder, self._builder(builder, self._folder))
+            written.append(builder)
+        if self._folder is not None:
+            self._copy(self._folder)
+        documents = [layout.documents[other] for other in written]
+        return {text(document.object["kind"]): (place_of(document.placed)[0], new.chart) for document in documents}
 
     def _put(self, number: int, obj: Object) -> None:
-        """Replace a document with a driver object, or add the object in a new file if the document stays."""
+        """Write an object of the driver in the place of a document, or beside the document if that stays or has the name of its file."""
         file, name = self._layout.documents[number].file, self._layout.name(number)
-        if self._model.folder is not None and self._model.folder.has(file):
-            self._switch.add(self._model.folder.path(file), obj, number)
-            return
         is_named = self._layout.is_alone(number) and name != "" and name in basename(file)
-        if not (self._model.stays or is_named):
+        if self._folder is not None and self._folder.has(file):
+            self._switch.add(self._folder.path(file), obj, number)
+        elif self._stays or is_named:
+            new_name = basename(file).replace(name, self._new.chart) if is_named else f"{self._new.chart}.yaml"
+            self._switch.add(join(dirname(file), new_name), obj, number, self._layout.entries(file))
+            self._switch.edits |= {} if self._stays else {number: None}
+        else:
             self._switch.edits[number] = obj
-            return
-        new_name = basename(file).replace(name, self._new.chart) if is_named else f"{self._new.chart}.yaml"
-        self._add_beside(self._switch, file, join(dirname(file), new_name), obj, number)
-        if not self._model.stays:
-            self._switch.edits[number] = None
 
-    def _add_beside(self, changes: Changes, file: str, path: str, obj: Object, like: int | None) -> None:
-        """Add a new file, and list it in each kustomization that lists `file`."""
-        changes.add(path, obj, like)
-        changes.list_beside(self._layout.kustomizations.listing(file), path)
+    def _without(self, gone: Collection[int], obj: Object, more: Sequence[Object] = ()) -> Object:
+        """Return an object that waits for nothing that goes, and for `more`."""
+        names = set(map(self._layout.name, gone))
+
+        def kept(_: str, entry: Object) -> Object | None:
+            group = text(entry.get("apiVersion")).partition("/")[0]
+            return None if text(entry.get("name")) in names or group in driver_objects.PLUGIN_GROUPS else entry
+
+        return driver_objects.waiting(obj, kept, more)
 
     # The folder
 
-    def _builder(self, number: int, folder: Folder, leaving: Collection[int]) -> Object:
-        """Return the builder of the driver's folder, made from the builder of the model's folder."""
+    def _builder(self, number: int, folder: Folder) -> Object:
+        """Return what builds the folder of the driver, for what builds that of the model."""
         layout, document = self._layout, self._layout.documents[number]
-        old = dirname(layout.documents[self._model.number].file)
+        old = dirname(self._document.file)
         above = f"{dirname(folder.old)}/".lstrip("/")
         paths = old.removeprefix(above), folder.path(old).removeprefix(above)
         wanted = driver_objects.builder(document.object, self._new, self._names, paths)
-        gone = set(map(layout.name, (*leaving, *layout.builders(leaving))))
         namespace = inside(document.object, "metadata").get("namespace")
         needs = {"name": layout.name(number)} | ({"namespace": namespace} if namespace else {})
-        return driver_objects.with_dependencies(wanted, gone, needs if self._model.stays else None)
+        gone = (*self._leaving, *layout.builders(self._leaving))
+        return self._without(gone, wanted, [needs] if self._stays else ())
 
-    def _copy_kept(self, folder: Folder) -> None:
-        """Copy objects that other objects name to the driver's folder."""
-        for number in () if self._model.stays else self._layout.below(folder.old):
-            document = self._layout.documents[number]
-            if document.object.get("kind") in KEPT:
+    def _copy(self, folder: Folder) -> None:
+        """Copy what others name and the kustomizations around the release to the folder of the driver, and list it beside the old one."""
+        below = [(number, self._layout.documents[number]) for number in self._layout.below(folder.old)]
+        for number, document in below:
+            if document.object.get("kind") in KEPT and not self._stays:
                 self._switch.add(folder.path(document.file), document.object, number)
-
-    def _copy_kustomizations(self, folder: Folder) -> None:
-        """Copy the kustomizations around the release to the driver's folder, and list the new folder next to the old one."""
-        release = self._layout.documents[self._model.number].file
-        for number in self._layout.below(folder.old):
-            document = self._layout.documents[number]
-            if not is_kustomization(document) or not release.startswith(f"{dirname(document.file)}/"):
+        for number, document in below:
+            if not is_kustomization(document) or not self._document.file.startswith(f"{dirname(document.file)}/"):
                 continue
             path = folder.path(document.file)
             wanted = driver_objects.kustomization(document.object, self._names)
-            for field in FOLDERS:
-                if field in wanted:
-                    entries = entries_of(document, number, field)
-                    wanted[field] = list(self._moved_entries(entries, folder, dirname(path)))
+            for field in [field for field in FOLDERS if field in wanted]:
+                wanted[field] = list(self._moved_entries(number, field, folder, dirname(path)))
             first = first_entry(document, number)._replace(folder=dirname(path))
             sources = map(first.like, self._prepare.added_in(dirname(path)))
             wanted["resources"] = list(dict.fromkeys((*strings(wanted, "resources"), *sources)))
             self._switch.add(path, wanted, number)
-        for entry in self._layout.kustomizations.listing_below(folder.old):
+        for entry in self._layout.entries_below(folder.old):
             if not folder.has(entry.folder) and self._switch.adds_below(folder.path(entry.path)):
                 self._switch.list_beside([entry], folder.path(entry.path))
 
-    def _moved_entries(self, entries: Iterable[Entry], folder: Folder, new_folder: str) -> Iterator[str]:
+    def _moved_entries(self, number: int, field: str, folder: Folder, new_folder: str) -> Iterator[str]:
         """Yield the entries of a kustomization for its copy in another folder."""
-        for entry in entries:
+        for entry in entries_of(self._layout.documents[number], number, field):
             path = folder.path(entry.path)
             if not folder.has(entry.path):
                 yield relpath(entry.path, new_folder) if entry.text.startswith(".") else entry.text
@@ -160,53 +151,42 @@ class Installation:
 
     # The source of the chart
 
-    def _source(self, leaving: Collection[int]) -> Object:
-        """Add the source of the driver's chart, unless the tree has it. Return the reference to the source for a HelmRelease."""
-        layout, model, new, documents = self._layout, self._model, self._new, self._layout.documents
+    def _source(self) -> Object:
+        """Add the source of the driver's chart, unless the tree has it. Return how a HelmRelease names it."""
+        layout, new, documents = self._layout, self._new, self._layout.documents
         for number in layout.sources("HelmRepository"):
             if inside(documents[number].object, "spec").get("url") == driver_objects.repository_of(new):
                 return layout.reference_to(number, layout.name(number))
-        has_oci = new.url.startswith("oci://") and any(layout.sources("OCIRepository"))
+        has_oci = new.url.startswith("oci://") and layout.sources("OCIRepository")
         kind = "OCIRepository" if has_oci else "HelmRepository"
-        old = layout.source_of(model.release)
-        is_like_old = old is not None and documents[old].object["kind"] == kind
-        like = old if is_like_old else next(layout.sources(kind), None)
+        of_kind, old = layout.sources(kind), layout.source_of.get(self._model.number)
+        like = old if old in of_kind else next(iter(of_kind), None)
         if like is None:
-            plain = driver_objects.plain_source(documents[model.number].object)
+            plain = driver_objects.plain_source(self._document.object)
             self._add_source(driver_objects.source(plain, new), None)
             return {"kind": kind, "name": new.chart}
         wanted = driver_objects.source(documents[like].object, new)
-        if is_like_old and self._replaces_source(like, leaving):
+        if like == old and self._replaces_source(like):
             self._put(like, wanted)
-        elif not self._is_beside(like):
-            file = documents[like].file
-            self._add_beside(self._prepare, file, join(dirname(file), f"{new.chart}.yaml"), wanted, like)
-            return layout.reference_to(like, new.chart)
         else:
             self._add_source(wanted, like)
-        namespace = wanted["metadata"].get("namespace")
-        return {"kind": kind, "name": new.chart} | ({"namespace": namespace} if namespace else {})
+        return layout.reference_to(like, new.chart)
 
-    def _replaces_source(self, source: int, leaving: Collection[int]) -> bool:
-        """Return whether the driver's source replaces the plugin's source: it is in the release's file, or in its folder and used by no other release."""
-        file, of_release = (self._layout.documents[number].file for number in (source, self._model.number))
-        is_in_place = self._model.folder is None and dirname(file) == dirname(of_release)
-        users = {release.number for release in self._layout.users(source)}
-        return file == of_release or (is_in_place and users <= set(leaving))
-
-    def _is_beside(self, source: int) -> bool:
-        """Return whether a source is in the folder of its release, not in a common folder of sources."""
-        folder = dirname(self._layout.documents[source].file)
-        users = self._layout.users(source)
-        return any(dirname(self._layout.documents[release.number].file) == folder for release in users)
+    def _replaces_source(self, source: int) -> bool:
+        """Return whether the driver's source takes the place of the plugin's: in one file with the release, or beside it and not used by others."""
+        file, of_release = self._layout.documents[source].file, self._document.file
+        is_in_place = self._folder is None and dirname(file) == dirname(of_release)
+        return file == of_release or (is_in_place and self._leaving >= {*self._layout.users(source)})
 
     def _add_source(self, obj: Object, like: int | None) -> None:
-        """Write a source in the release's folder in the step `prepare`."""
-        of_release, kind = self._layout.documents[self._model.number].file, obj["kind"].lower()
-        if self._model.folder is None:
+        """Write a source in the step `prepare`: where the tree has all sources, or else beside the release."""
+        of_release, kind, files = self._document.file, obj["kind"].lower(), self._layout.documents
+        file = of_release if like is None else files[like].file
+        if like is not None and all(dirname(files[user].file) != dirname(file) for user in self._layout.users(like)):
+            self._prepare.add(join(dirname(file), f"{self._new.chart}.yaml"), obj, like, self._layout.entries(file))
+        elif self._folder is None:
             path = join(dirname(of_release), f"{self._new.chart}-{kind}.yaml")
-            self._add_beside(self._prepare, of_release, path, obj, like)
-            return
-        is_alone = like is not None and self._layout.is_alone(like)
-        name = basename(self._layout.documents[like].file) if like is not None and is_alone else f"{kind}.yaml"
-        self._prepare.add(join(dirname(self._model.folder.path(of_release)), name), obj, like)
+            self._prepare.add(path, obj, like, self._layout.entries(of_release))
+        else:
+            name = basename(file) if like is not None and self._layout.is_alone(like) else f"{kind}.yaml"
+            self._prepare.add(join(dirname(self._folder.path(of_release)), name), obj, like)

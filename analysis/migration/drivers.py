@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from posixpath import basename
 from typing import TYPE_CHECKING, get_args
 
@@ -13,8 +14,7 @@ from analysis.gitops import dependencies, is_kustomization, place_of
 from analysis.migration import driver_objects
 from analysis.migration.charts import EXPORTERS
 from analysis.migration.driver_release import KEPT, NAMED, Installation, Place, model_of
-from analysis.migration.kustomizations import Changes
-from analysis.migration.layout import SOURCES, TreeLayout
+from analysis.migration.layout import SOURCES, Changes, TreeLayout
 from analysis.migration.pull_request import Step, StepName
 from analysis.printable import code_span
 from cluster.manifests import CannotEdit
@@ -23,7 +23,7 @@ from webhook.reading import PLUGIN_KINDS, PLUGINS
 from webhook.translate import group_kind, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from analysis.gitops import Tree
     from analysis.migration.plan import DeviceSharing, Family, InstalledRelease, MigrationPlan, Replacement
@@ -75,9 +75,10 @@ class _Move:
         places: dict[str, Place] = {}
         if new.installed is not None:
             places = self._places_of(new.installed)
-        elif model := model_of(self._layout, leaving, new.chart) or model_of(self._layout, staying, new.chart):
+        elif model := model_of(self._layout, leaving) or model_of(self._layout, staying):
             new = self._on_same_nodes(new, plugins)
-            places = Installation(self._layout, self._changes["prepare"], self._switch, new, model).add(leaving)
+            installation = Installation(self._layout, self._changes, new, model, leaving)
+            places = installation.add(leaving if model.number in leaving else staying)
             self._switch.notes += [f"{new.chart}: {note}" for note in new.notes]
         else:
             self._switch.notes.append(
@@ -194,10 +195,8 @@ class _Move:
         """Remove unused sources and namespaces."""
         layout, edits = self._layout, self._changes["tidy"].edits
         of_leaving = [release for release in layout.releases if release.number in leaving]
-        for source in {layout.source_of(release) for release in of_leaving if release.kind == "HelmRelease"}:
-            if source is None or source in self._switch.edits:
-                continue
-            if {release.number for release in layout.users(source)} <= set(leaving):
+        for source in {layout.source_of[number] for number in leaving if number in layout.source_of}:
+            if source not in self._switch.edits and set(leaving).issuperset(layout.users(source)):
                 edits[source] = None
         gone = {number for changes in self._changes.values() for number in changes.edits if changes.removes(number)}
         left = {
@@ -217,14 +216,15 @@ class _Move:
         if not self._places and not self._switch.edits:
             return
         charts = {release.number: release.chart for release in self._layout.releases if release.chart in EXPORTERS}
-        depending: defaultdict[int, dict[str, Place | None]] = defaultdict(dict)
+        moved: defaultdict[int, dict[str, Object | None]] = defaultdict(dict)  # fields of entries, by their pointers
         for follower in plan.follow:
             number = self._layout.by_name.get((follower.file, follower.object), -1)
             needs = dependencies(self._documents[number].placed) if number >= 0 else ()
             needed = next((need for need in needs if need.pointer == follower.place), None)
-            place = (needed.kind, (needed.namespace, needed.name)) if needed is not None else ("", ("", ""))
-            if place in self._places:
-                depending[number][follower.place] = self._places[place]
+            if needed is not None and (old := (needed.kind, (needed.namespace, needed.name))) in self._places:
+                namespace, name = self._places[old] or ("", "")
+                fields = {"name": name} | ({"namespace": namespace} if namespace != needed.namespace else {})
+                moved[number][follower.place] = fields if name else None
             elif number in charts and self._set(number, charts[number], EXPORTERS[charts[number]].switch, value=True):
                 exporter = EXPORTERS[charts[number]]
                 self._switch.notes.append(
@@ -234,10 +234,15 @@ class _Move:
                 self._switch.notes.append(
                     f"by hand: {follower.file}:{follower.line}: {follower.object}: {follower.what}"
                 )
-        for number, new in depending.items():
+        for number, of_entries in moved.items():
             if not self._switch.removes(number):
-                now, document = self._switch.now(number), self._documents[number]
-                self._switch.edits[number] = driver_objects.with_places(now, document.placed, new)
+                now = self._switch.now(number)
+                self._switch.edits[number] = driver_objects.waiting(now, partial(_with_fields, of_entries))
+
+
+def _with_fields(of_entries: Mapping[str, Object | None], pointer: str, entry: Object) -> Object | None:
+    fields = of_entries.get(pointer, {})
+    return None if fields is None else {**entry, **fields}
 
 
 def _in_line(values: Object) -> str:

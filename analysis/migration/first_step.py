@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.migration.chart_versions import minor_version
 from analysis.migration.charts import DRIVERS
-from analysis.migration.kustomizations import ClaimFiles
+from analysis.migration.layout import Changes, TreeLayout
 from analysis.migration.plan import FirstStep
 from analysis.migration.platform import FIRST_MINOR
-from analysis.migration.pull_request import Step
 from dra.server import EXTENDED
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from analysis.gitops import Release, Tree
     from analysis.migration.plan import DeviceSharing, FirstStepState, MigrationPlan
+    from analysis.migration.pull_request import Step
     from analysis.migration.sharing import ReadTree
     from cluster.manifests import Document
     from dra.raw import Object
@@ -82,8 +82,8 @@ def _device_class(key: str, selector: str) -> Object:
 
 
 def add_device_classes(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> Step:
-    """Return the step that adds the DeviceClasses in the folder of the first consumer that a build includes."""
-    files, notes = ClaimFiles(documents, tree), []
+    """Return the step that adds the DeviceClasses, beside the first consumer that a build includes."""
+    changes = Changes(TreeLayout(documents, tree))
     for family in plan.families:
         step = family.first_step
         if step is None or step.state != "prepare":
@@ -92,7 +92,9 @@ def add_device_classes(documents: Sequence[Document], tree: Tree, plan: Migratio
         built = [number for number in sorted(tree.reached) if documents[number].file in of_consumers]
         for obj in step.device_classes:
             if built:
-                files.add(built[0], obj)
+                changes.add_beside(built[0], obj)
             else:
-                notes.append(f"by hand: apply the DeviceClass {obj['metadata']['name']} of the plan (`firstStep`)")
-    return Step("prepare", tuple(files.edits()), tuple(files.new()), tuple(notes))
+                changes.notes.append(
+                    f"by hand: apply the DeviceClass {obj['metadata']['name']} of the plan (`firstStep`)"
+                )
+    return changes.step("prepare", documents)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from analysis.gitops import releases
-from analysis.migration.kustomizations import ClaimFiles
+from analysis.migration.layout import Changes, TreeLayout
 from analysis.migration.platform import SHARING_GATE, platform_of
 from analysis.migration.pull_request import Edit, Step
 from dra.pointer import split
@@ -71,8 +71,7 @@ def add_rules(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) ->
     of_plugins = {dirname(plugin.file) for family in plan.families for plugin in family.plugins}
     rules = [number for number, document in enumerate(documents) if group_kind(document.object)[1] == _RULE]
     beside = next((number for number in rules if dirname(documents[number].file) not in of_plugins), None)
-    files = ClaimFiles(documents, tree)
-    notes: list[str] = []
+    changes = Changes(TreeLayout(documents, tree))
     done: list[Follower] = []
     for label, followers in needed.items():
         # A rule in a plugin's folder moves to the driver's folder.
@@ -84,15 +83,16 @@ def add_rules(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) ->
             continue
         devices = _LABELS[label]
         if beside is None:
-            notes.append(
+            changes.notes.append(
                 f"by hand, before the switch: label the nodes with PCI devices of vendor {devices.vendor} and class {' or '.join(devices.classes)} {label}=true, "
                 f"which selectors need ({followers[0].file}:{followers[0].line})"
             )
             continue
-        files.add(beside, _rule(label, devices))
+        changes.add_beside(beside, _rule(label, devices))
         done += followers
-    step = Step("prepare", tuple(files.edits()), tuple(files.new()), tuple(notes))
-    return step, replace(plan, follow=tuple([other for other in plan.follow if other not in done]))
+    return changes.step("prepare", documents), replace(
+        plan, follow=tuple([other for other in plan.follow if other not in done])
+    )
 
 
 def _selecting(documents: Sequence[Document], plan: MigrationPlan) -> Iterator[tuple[str, Follower]]:
