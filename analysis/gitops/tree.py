@@ -101,9 +101,12 @@ class Tree:
             for kustomization in self._kustomizations.values()
             for path in files_of(kustomization, FOLDERS)
         }
+        # A hidden folder beside others is no entry of a cluster: what it has counts only if something includes it.
+        files = {number: self.absolute(self._documents[number].file) for number in self._builders}
+        visible = [number for number, file in files.items() if not self._is_hidden(file) or file in included]
         built = [
             (number, source)
-            for number in self._builders
+            for number in visible or self._builders
             for obj in self._as_patched(number)
             for source in self._sources(number, obj)
         ]
@@ -116,11 +119,12 @@ class Tree:
             if uses[source.builder, source.repository] == most[source.builder]
         ]
         targets = {self._folder_of(number, source) for number, source in built if self._namespace_set(source)}
+        visited = set[int]()
         for folder in self._kustomizations:
             if folder not in included and folder not in targets:
-                self._visit(folder, "", "", recurses=False)
+                of_folder = self._visit(folder, "", "", recurses=False)
+                visited |= set() if self._is_hidden(folder) else of_folder
         # The objects of Flux and Argo CD that only kustomizations list may be the entry of a cluster.
-        visited = self._replaced.keys() | self._added.keys()
         self._included = visited.intersection(self._builders) if built else visited
         for number, source in built:
             if folder := self._folder_of(number, source):
@@ -134,6 +138,10 @@ class Tree:
                     visited = self._visit(path, replacing, added, recurses=source.recurses and path == folder)
                     self._built[number] |= visited
                     self._included |= visited
+
+    def _is_hidden(self, path: str) -> bool:
+        """Return whether a path is in a folder of the repository whose name begins with a dot."""
+        return "/." in path.removeprefix(self._repository(dirname(path)) or self._common)
 
     def _as_patched(self, number: int) -> Iterator[Object]:
         """Yield an object of Flux or Argo CD as it is written, and with each patch of the tree for its name."""

@@ -33,6 +33,7 @@ _DRIVER_FOLDER: Final = (
 )
 # By driver and name of the hardware: the version from which the driver serves it.
 _NVIDIA: Final = "gpu.nvidia.com"
+_MIG: Final = "nvidia.com/mig.config"  # the label of nodes with MIG
 _UNSERVED: Final = {(_NVIDIA, name): "never" for name in ("jetson", "tegra", "l4t-")} | {(_NVIDIA, "gb10"): "0.4"}
 
 
@@ -89,6 +90,9 @@ def _reasons_to_stay(
             yield f"{place} names {name}, whose GPU the driver does not serve"
         elif since and release and minor_version(release.version) < minor_version(since):
             yield f"{place} names {name}, which the driver serves from {since} on, and the tree installs {release.version}"
+    for plugin in read.plugins:
+        if driver == _NVIDIA == plugin.runner.driver and _counts_parts(plugin.settings, read.platform):
+            yield f"{plugin.name} has the MIG strategy `single`: {driver} gives a claim a whole GPU where the plugin gave a MIG device"
     for verdict, what in (("by hand", "a person has to edit"), ("cannot", "no claim can replace")):
         objects = list(dict.fromkeys(consumer.object for consumer in consumers if consumer.verdict == verdict))
         if objects:
@@ -104,6 +108,12 @@ def _reasons_to_stay(
     if sharing.decision == "exclusive" and sharing.devices > max(1, present):
         nodes = f"the nodes have {present}" if present else "no file shows how many the nodes have"
         yield f"{sharing.devices} consumers share devices now, and would need {count_of(sharing.devices, 'device')}: {nodes}"
+
+
+def _counts_parts(settings: Object, platform: Platform) -> bool:
+    """Return whether the key of whole GPUs counts MIG devices: by the plugin's own setting, or by the operator's, which is its default, on nodes with MIG."""
+    has_mig = bool(inside(settings, "migManager", "config")) or any(label == _MIG for label, _ in platform.labels)
+    return settings.get("migStrategy") == "single" or (has_mig and inside(settings, "mig").get("strategy") == "single")
 
 
 def stops(of_drivers: Iterable[Family]) -> Iterator[str]:

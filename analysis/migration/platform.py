@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from cluster.manifests import Document
     from webhook.state import State
 
-# kubernetesVersion of Talos' talconfig and of kubeadm, variables of Flux, the kubelet's image of a machine configuration, and Omni's templates.
+# kubernetesVersion of Talos' talconfig and of kubeadm, variables of Flux and Ansible, the kubelet's image of a machine configuration, and the
+# version in templates of Omni and in the configuration of k0sctl.
 _VERSION: Final = re.compile(
-    r"(?:(?:kubernetesVersion|KUBERNETES_VERSION|kubelet_version|^kubernetes:[ \t]*\n[ \t]+version):[ \t]*[\"']?v?|siderolabs/kubelet:v)(1\.\d{1,3}(?:\.\d+)?)",
+    r"(?:(?:kubernetesVersion|KUBERNETES_VERSION|kubelet_version|\b(?:kubernetes|kube|k3s|rke2|k0s)_version|(?:^kubernetes|\bk0s):(?:[ \t]*\n[ \t]+|[ \t]*\{)version):[ \t]*[\"']?v?|siderolabs/kubelet:v)(1\.\d{1,3}(?:\.\d+)?)",
     re.MULTILINE,
 )
 # What tuppr and the upgrade controller of k3s and rke2 upgrade to.
@@ -42,6 +43,7 @@ _NODE_LABELS: Final = re.compile(
 )
 _LABEL: Final = re.compile(r"^[ \t]*(?:-[ \t]*)?[\"']?([\w.-]+/[\w./-]+)[\"']?[ \t]*[:=]", re.MULTILINE)
 _HARDWARE: Final = re.compile(r"\b(?:jetson|tegra|l4t-|gb10\b)", re.IGNORECASE)
+_K0SCTL: Final = ("k0sctl.k0sproject.io", "Cluster")  # describes machines, and no API server has it
 _ANSIBLE: Final = frozenset(("children", "hosts", "vars"))  # the fields of a group of an inventory
 FIRST_MINOR: Final = 34  # the first minor version with claims
 _NAMES: Final = 36  # the first minor version in which `extendedResourceName` works by default
@@ -131,7 +133,8 @@ def platform_of(documents: Sequence[Document], reached: Collection[int], near: C
     for number, document in enumerate(documents):
         if document.object.get("kind") == "MigrationPlan":
             continue  # its sentences name what is missing
-        if number not in reached and inside(document.object, "metadata"):
+        is_object = inside(document.object, "metadata") and group_kind(document.object) != _K0SCTL
+        if number not in reached and is_object:
             continue  # configurations of machines have no metadata, and no build
         content = _COMMENTS.sub("", document.text)
         is_talos = is_talos or bool(_TALOS.search(content))
@@ -186,9 +189,12 @@ def _shared_folders(file: str, other: str) -> int:
 
 
 def _nodes_in(obj: Object) -> Iterator[str]:
-    """Yield the node names in a talconfig of Talos or an Ansible inventory."""
+    """Yield the names of the nodes that Talos' talconfig, k0sctl or an inventory of Ansible lists."""
     for node in items(obj, "nodes"):
         yield text(node.get("hostname"))
+    for host in items(inside(obj, "spec"), "hosts") if group_kind(obj) == _K0SCTL else ():
+        if host.get("role") != "controller":
+            yield text(host.get("hostname")) or text(inside(host, "ssh").get("address"))
     if obj and all(isinstance(group, dict) and group.keys() <= _ANSIBLE for group in obj.values()):
         for _, group in mappings_in(obj, ""):
             yield from inside(group, "hosts")

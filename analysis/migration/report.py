@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _NAMED = 5
 _DECISIONS = {
-    "move": "`migrate pr` replaces the plugin, and all requests of the tree become claims",
+    "move": "`migrate pr` replaces the plugin, and each consumer with the verdict `edit` gets a claim",
     "stay": "the plugin stays for now, and `migrate pr` only prepares the move",
 }
 # By part of a plan: the fields that identify an entry.

@@ -141,6 +141,14 @@ TWO_APPS = app("plex", "media") | app("jellyfin", "media")
 TALOS = "clusterName: home\nkubernetesVersion: v1.36.1\nnodes: [%s]\n"
 TWO_NODES = TALOS % "{hostname: a, controlPlane: true}, {hostname: b}"
 HOSTS = "all: {children: {servers: {hosts: {a: {}}}, workers: {hosts: {b: {}, c: {}}}, gpus: {hosts: {c: {}}}}}\n"
+K0SCTL = """\
+apiVersion: k0sctl.k0sproject.io/v1beta1
+kind: Cluster
+metadata: {name: home}
+spec:
+  hosts: [{role: controller, ssh: {address: 10.0.0.1}}, {role: controller+worker, hostname: b}, {role: worker, ssh: {address: 10.0.0.3}}]
+  k0s: {version: v1.36.1+k0s.0}
+"""
 PREFERRED = APART.replace(
     "requiredDuringSchedulingIgnoredDuringExecution: [{",
     "preferredDuringSchedulingIgnoredDuringExecution: [{weight: 9, podAffinityTerm: {",
@@ -157,10 +165,11 @@ BALANCED = INTEL.replace("sharedDevNum: 5", "sharedDevNum: 5, allocationPolicy: 
         ({"talconfig.yaml": TWO_NODES}, "undecided", "2 nodes (talconfig.yaml)"),
         ({"talconfig.yaml": TALOS % "{hostname: a}"}, "named claim", "namespace media"),
         ({"ansible/hosts.yaml": HOSTS}, "undecided", "3 nodes (ansible/hosts.yaml)"),
+        ({"k0sctl.yaml": K0SCTL}, "undecided", "2 nodes (k0sctl.yaml)"),
         (plugin(BALANCED), "undecided", "balanced"),
         ({"apps/plex/release.yaml": release("plex") + PREFERRED % "jellyfin"}, "exclusive", "podAntiAffinity"),
     ],
-    ids=["two nodes", "one node", "inventory", "a plugin that spreads pods", "preferred anti-affinity"],
+    ids=["two nodes", "one node", "inventory", "k0sctl", "a plugin that spreads pods", "preferred anti-affinity"],
 )
 def test_a_claim_for_one_node_of_several_is_a_question(repository, files, decision, because):
     [family] = plan(repository, TWO_APPS | plugin() | files)["families"]
@@ -401,6 +410,12 @@ def test_a_quota_of_the_key_follows(repository):
         ),
         ("other: true\n", "no file of the tree tells the version"),
         ("# kubernetesVersion: v1.33.4\nother: true\n", "no file of the tree tells the version"),
+        (
+            "apiVersion: k0sctl.k0sproject.io/v1beta1\nkind: Cluster\nmetadata: {name: home}\nspec:\n  k0s:\n    version: v1.33.6+k0s.0\n",
+            "1.33.6",
+        ),
+        ("k3s_version: v1.33.7+k3s1\n", "1.33.7"),
+        ("all: {children: {workers: {hosts: {b: {}}}}, vars: {kube_version: 1.33.8}}\n", "1.33.8"),
         # Nothing includes this object.
         (
             "kind: KubernetesUpgrade\nmetadata: {name: next}\nspec: {kubernetes: {version: v1.32.0}}\n",
@@ -421,6 +436,18 @@ def test_a_file_that_no_build_includes_is_skipped_and_listed(repository):
     answer = plan(repository, files)
     assert [consumer["object"] for consumer in answer["consumers"]] == ["HelmRelease/media/plex"]
     assert [line.partition(":")[0] for line in answer["skipped"]] == ["archive/old.yaml", "archive/service.yaml"]
+
+
+def test_what_a_hidden_folder_builds_decides_nothing_unless_a_build_includes_it(repository):
+    flux_of = flux("old").replace("./apps/old", "./.archive/old")
+    files = app("plex", "media") | {".archive/flux.yaml": flux_of, ".archive/old/release.yaml": release("old")}
+    assert "./.archive/old" in flux_of
+    answer = plan(repository, files)
+    assert [consumer["object"] for consumer in answer["consumers"]] == ["HelmRelease/media/plex"]
+    assert [line.partition(":")[0] for line in answer["skipped"]] == [".archive/old/release.yaml"]
+    more = files | {"clusters/home/kustomization.yaml": "resources: [plex.yaml, ../../.archive/flux.yaml]\n"}
+    objects = [consumer["object"] for consumer in plan(repository, more)["consumers"]]
+    assert [name.rpartition("/")[2] for name in objects] == ["old", "plex"]
 
 
 TEMPLATE = "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata:\n  name: {{ .Values.name }}\n"
@@ -836,6 +863,15 @@ def test_every_file_that_tells_another_version_is_named_with_its_line(repository
 
 DRA_DRIVER = NVIDIA.replace("nvidia-device-plugin", "dra-driver-nvidia-gpu").replace("0.34.0", "%s")
 JETSON = app("llm", "ai", "nvidia.com/gpu")["apps/llm/release.yaml"] + "    image: nvcr.io/nvidia/l4t-jetpack\n"
+GPU_OPERATOR = """\
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: gpu-operator, namespace: gpu-operator}
+spec:
+  chart: {spec: {chart: gpu-operator, version: v26.3.3}}
+  values: {mig: {strategy: single}%s}
+"""
+MIG_NODE = "nodes:\n  - hostname: a\n    nodeLabels:\n      nvidia.com/mig.config: all-1g.10gb\n"
 SPARK = {"talconfig.yaml": "# a\nnodes: [{hostname: spark, nodeLabels: {nvidia.com/gpu.product: NVIDIA-GB10}}]\n"}
 
 
@@ -848,8 +884,35 @@ SPARK = {"talconfig.yaml": "# a\nnodes: [{hostname: spark, nodeLabels: {nvidia.c
         (SPARK | {"apps/plugin/driver.yaml": DRA_DRIVER % "0.3.1"}, "talconfig.yaml:2 names GB10"),
         (SPARK | {"apps/plugin/driver.yaml": DRA_DRIVER % "0.4.0"}, ""),
         (plugin() | {"apps/llm/release.yaml": JETSON.replace("nvidia.com/gpu", "gpu.intel.com/i915")}, ""),
+        (
+            plugin(NVIDIA.replace("{}", "{migStrategy: single}")),
+            "HelmRelease/kube-system/intel-gpu has the MIG strategy `single`",
+        ),
+        (plugin(NVIDIA.replace("{}", "{migStrategy: mixed}")), ""),
+        # The strategy of the operator is the default, also on nodes without MIG.
+        (plugin(GPU_OPERATOR % ""), ""),
+        (
+            plugin(GPU_OPERATOR % ", migManager: {config: {default: all-1g.10gb}}"),
+            "HelmRelease/gpu-operator/gpu-operator has the MIG strategy `single`",
+        ),
+        (
+            plugin(GPU_OPERATOR % "") | {"talconfig.yaml": MIG_NODE},
+            "HelmRelease/gpu-operator/gpu-operator has the MIG strategy `single`",
+        ),
     ],
-    ids=["other", "Jetson", "new driver", "old driver", "driver in the tree", "another driver"],
+    ids=[
+        "other",
+        "Jetson",
+        "new driver",
+        "old driver",
+        "driver in the tree",
+        "another driver",
+        "MIG, single",
+        "MIG, mixed",
+        "operator",
+        "operator with MIG",
+        "node with MIG",
+    ],
 )
 def test_a_plugin_stays_on_hardware_that_the_driver_does_not_serve(repository, files, reason):
     [family] = plan(repository, app("llm", "ai", "nvidia.com/gpu") | plugin(NVIDIA) | files)["families"]
