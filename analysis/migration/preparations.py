@@ -23,7 +23,7 @@ from analysis.migration.layout import Changes, TreeLayout
 from analysis.migration.platform import SHARING_GATE, platform_of
 from analysis.migration.pull_request import Edit, Step
 from dra.pointer import split
-from dra.raw import Object, inside, items, members, text
+from dra.raw import Object, inside, items, text
 from webhook.translate import group_kind, name_of, resolve_pointer
 
 if TYPE_CHECKING:
@@ -36,13 +36,7 @@ if TYPE_CHECKING:
 
 _ADMIN_ACCESS: Final = "resource.kubernetes.io/admin-access"
 _FOLDERS: Final = re.compile(r"(?P<begin>cdi_spec_dirs[ \t]*=[ \t]*\[)(?P<folders>[^\]\n]*)(?=\])")
-_TALHELPER: Final = {"clusterName", "nodes", "endpoint"}
 _DEFAULT: Final = "/var/run/cdi"
-_GATES: Final = re.compile(r"feature-?gates", re.IGNORECASE)
-_OF_CONTROL_PLANE: Final = "cluster:\n" + "".join(
-    f"  {component}:\n    extraArgs:\n      feature-gates: {SHARING_GATE}=true\n"
-    for component in ("apiServer", "controllerManager", "scheduler")
-)
 _SAME: Final = re.compile(r"[\"'](?:/var)?/run/cdi/?[\"']")
 _RULE: Final = "NodeFeatureRule"
 
@@ -169,40 +163,12 @@ def _names(document: Document, number: int, tree: Tree) -> frozenset[str]:
 
 
 def edit_node_files(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> Step:
-    """Return the step that edits node files as a plan's drivers need."""
-    folders = _folders(documents, plan)
-    gate = _gate(folders.applied(documents), tree, plan)
-    return Step("prepare", (*folders.edits, *gate.edits), (), (*folders.notes, *gate.notes))
-
-
-def _gate(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> Step:
-    """Enable the gate that device sharing needs before Kubernetes 1.36, in the talhelper configuration, if no file sets gates."""
-    sharing = [family for family in plan.families if family.sharing is not None and family.sharing.decision == "shares"]
-    near = {consumer.file for consumer in plan.consumers}
-    why = platform_of(documents, tree.reached, near).why_no_sharing()
-    if not (sharing and why):
-        return Step("prepare")
-    configurations = [number for number, document in enumerate(documents) if document.object.keys() >= _TALHELPER]
-    has_gates = any(
-        _GATES.search(document.text) for document in documents if not document.object.keys() >= {"apiVersion", "kind"}
-    )
-    if len(configurations) == 1 and not has_gates:
-        document = documents[configurations[0]]
-        control_plane = inside(document.object, "controlPlane")
-        wanted = {
-            **document.object,
-            "controlPlane": {**control_plane, "patches": [*members(control_plane.get("patches")), _OF_CONTROL_PLANE]},
-        }
-        note = f"by hand, before the switch: apply {document.file} to its nodes: {why}"
-        return Step("prepare", (Edit(configurations[0], wanted),), (), (note,))
+    """Return the step that adds the folder of a driver to those that containerd reads, and names the gate that shares need before Kubernetes 1.36."""
+    why = platform_of(documents, tree.reached, {consumer.file for consumer in plan.consumers}).why_no_sharing()
     lines = f"add `{SHARING_GATE}=true` to `feature-gates` of API server, controller manager and scheduler"
-    return Step("prepare", notes=(f"by hand, before the switch: {why}: {lines}",))
-
-
-def _folders(documents: Sequence[Document], plan: MigrationPlan) -> Step:
-    """Add the folder of a driver to the folders that containerd reads."""
+    shares = any(family.sharing is not None and family.sharing.decision == "shares" for family in plan.families)
+    edits, notes = [], [f"by hand, before the switch: {why}: {lines}"] if why and shares else []
     drivers = [family.driver for family in plan.families if _writes_to_default(family)]
-    edits, notes = [], []
     for number, document in enumerate(documents) if drivers else ():
         if document.object.get("kind") == "MigrationPlan" or "cdi_spec_dirs" not in document.text:
             continue

@@ -1,9 +1,7 @@
 """The folders of CDI files: the values of the drivers name those that containerd reads, or containerd reads that of the driver."""
 
 import pytest
-import yaml
 
-from cli.edited import Change, edit_text
 from tests.analysis.migration.test_admin_namespaces import steps_of
 from tests.analysis.migration.test_consumers import shared_apps
 from tests.cli.test_git_trees import repository
@@ -74,42 +72,20 @@ def test_the_driver_of_talos_is_not_where_its_operator_has_the_libraries(reposit
     assert family["replacement"]["values"]["nvidiaDriverRoot"] == root
 
 
-TALHELPER = """\
-clusterName: home
-endpoint: https://10.0.0.1:6443
-kubernetesVersion: v1.%s.1
-nodes: []
-controlPlane:
-  patches:
-    - "@./patches/a.yaml"
-"""
-GATES = "cluster: {apiServer: {extraArgs: {feature-gates: ImageVolume=true}}}\n"
+OLD = {"talconfig.yaml": "kubernetesVersion: v1.35.1\n"}
 
 
 @pytest.mark.parametrize(
-    ("files", "decision", "is_edited", "note"),
+    ("files", "decision", "is_named"),
     [
-        ({"talos/talconfig.yaml": TALHELPER % 34}, "shares", True, "apply talos/talconfig.yaml"),
-        ({"talos/talconfig.yaml": TALHELPER % 36}, "shares", False, ""),
-        ({"talos/talconfig.yaml": TALHELPER % 34}, "exclusive", False, ""),
-        ({"talos/talconfig.yaml": TALHELPER % 34, "talos/patches/a.yaml": GATES}, "shares", False, "add `DRAConsumableCapacity=true`"),
-        ({"k3s.yaml": "kubernetesVersion: v1.35.1\n"}, "shares", False, "add `DRAConsumableCapacity=true`"),
+        (OLD, "shares", True),
+        ({"talconfig.yaml": "kubernetesVersion: v1.36.1\n"}, "shares", False),
+        (OLD, "exclusive", False),
     ],
-    ids=["talhelper", "newer", "other decision", "gates elsewhere", "other nodes"],
-)  # fmt: skip
-def test_the_gate_of_shares_is_enabled_where_nothing_else_sets_gates(repository, files, decision, is_edited, note):
-    documents, steps = steps_of(repository, shared_apps() | files, decision)
-    edits = [edit for step in steps.values() for edit in step.edits if "talos" in documents[edit.number].file]
-    assert [documents[edit.number].file for edit in edits] == ["talos/talconfig.yaml"] * is_edited
-    for edit in edits:
-        [file, patch] = edit.wanted["controlPlane"]["patches"]
-        assert file == "@./patches/a.yaml"
-        assert {
-            component: settings["extraArgs"]["feature-gates"]
-            for component, settings in yaml.safe_load(patch)["cluster"].items()
-        } == dict.fromkeys(["apiServer", "controllerManager", "scheduler"], "DRAConsumableCapacity=true")
-        assert "patches" not in edit.wanted  # of all nodes: the kubelet does not read the gate
-        text = edit_text("talconfig.yaml", files["talos/talconfig.yaml"], [Change(documents[edit.number], edit.wanted)])
-        assert "    - |\n" in text
+    ids=["old", "new", "other decision"],
+)
+def test_the_gate_of_shares_is_named_with_the_components_that_need_it(repository, files, decision, is_named):
+    _, steps = steps_of(repository, shared_apps() | files, decision)
     notes = [line for step in steps.values() for line in step.notes if "without the gate" in line]
-    assert [note in line for line in notes] == ([True] if note else [])
+    components = "add `DRAConsumableCapacity=true` to `feature-gates` of API server, controller manager and scheduler"
+    assert [components in line for line in notes] == [True] * is_named
