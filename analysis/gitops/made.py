@@ -116,7 +116,7 @@ def _releases_in(
                 basename(text(own.get("chart")) or chart),
                 inside(spec, "values"),
                 text(own.get("version")) or version,
-                files=tuple(values_files.of_references(spec)),
+                files=tuple(values_files.of_references(number, spec)),
             )
         case of_kind if of_kind == APPLICATION and name:
             target = text(inside(spec, "destination").get("namespace")) or namespace

@@ -287,6 +287,10 @@ class Tree:
         """Return the numbers of the documents that an object of Flux or Argo CD builds."""
         return frozenset(self._built.get(number, ()))
 
+    def built_with(self, number: int) -> frozenset[int]:
+        """Return the numbers of the documents that Flux or Argo CD build together with a document."""
+        return frozenset().union(*[built for built in self._built.values() if number in built])
+
     def kustomization_beside(self, number: int) -> str:
         """Return the kustomization in the folder of a document that no kustomization lists; "" if there is none."""
         if number in self._replaced or number in self._added:

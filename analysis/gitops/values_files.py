@@ -8,7 +8,7 @@ Chart.yaml and values.yaml       a chart in the tree, with the values of its dep
 
 from __future__ import annotations
 
-from posixpath import basename, dirname, join, normpath
+from posixpath import basename, commonpath, dirname, join, normpath
 from typing import TYPE_CHECKING, NamedTuple
 
 from analysis.gitops.argo_values import parsed
@@ -43,7 +43,8 @@ class ValuesFiles:
         self._documents, self._tree = documents, tree
         self._by_path: dict[str, list[int]] = {}
         self._objects: dict[tuple[str, str], list[int]] = {}
-        self._generated: dict[str, list[tuple[str, str]]] = {}  # keys and paths, by the name of a generated ConfigMap
+        # Keys and paths, each with the kustomization, by the name of a generated ConfigMap.
+        self._generated: dict[str, list[tuple[int, str, str]]] = {}
         for number, document in enumerate(documents):
             self._by_path.setdefault(tree.absolute(document.file), []).append(number)
             if group_kind(document.object) in _SOURCES_OF_VALUES:
@@ -59,7 +60,7 @@ class ValuesFiles:
                         key, separator, path = entry.partition("=")
                         place = join(folder, path if separator else key)
                         generated = self._generated.setdefault(text(generator.get("name")), [])
-                        generated.append((key if separator else basename(key), place))
+                        generated.append((number, key if separator else basename(key), place))
 
     def at(self, path: str) -> Iterator[ValuesFile]:
         """Yield the values of a file."""
@@ -77,20 +78,30 @@ class ValuesFiles:
         if highest:
             yield from self.at(highest)
 
-    def of_references(self, spec: Object) -> Iterator[ValuesFile]:
-        """Yield the values that `valuesFrom` of a HelmRelease names."""
+    def of_references(self, number: int, spec: Object) -> Iterator[ValuesFile]:
+        """Yield the values that `valuesFrom` of a HelmRelease names; `number` is that of its document."""
         for reference in items(spec, "valuesFrom"):
             name, key = text(reference.get("name")), text(reference.get("valuesKey")) or "values.yaml"
             if reference.get("targetPath"):
                 continue  # one value
-            for number in self._objects.get((text(reference.get("kind")), name), [])[:1]:
+            for other in self._nearest(number, self._objects.get((text(reference.get("kind")), name), []))[:1]:
                 for field in ("data", "stringData"):
-                    written = text(inside(self._documents[number].object, field).get(key))
+                    written = text(inside(self._documents[other].object, field).get(key))
                     if written:
-                        yield ValuesFile(number, member(f"/{field}", key), parsed(written), is_text=True)
-            for generated_key, path in self._generated.get(name, []):
-                if generated_key == key:
+                        yield ValuesFile(other, member(f"/{field}", key), parsed(written), is_text=True)
+            generated = self._generated.get(name, [])
+            nearest = self._nearest(number, [other for other, _, _ in generated])
+            for other, generated_key, path in generated:
+                if generated_key == key and other in nearest:
                     yield from self.at(path)
+
+    def _nearest(self, number: int, others: Sequence[int]) -> list[int]:
+        """Return those of several documents that one build has together with a document, and among them those in the nearest folder."""
+        together = self._tree.built_with(number) if len(others) > 1 else ()
+        near = [other for other in others if other in together] or others
+        folders = [dirname(self._tree.absolute(self._documents[other].file)) for other in (number, *near)]
+        depths = [len(commonpath([folders[0], folder])) for folder in folders[1:]]
+        return [other for other, depth in zip(near, depths, strict=True) if depth == max(depths)]
 
     def of_application(self, document: Document, source: Object, sources: Sequence[Object]) -> Iterator[ValuesFile]:
         """Yield the values that `valueFiles` of a source of an Application name."""

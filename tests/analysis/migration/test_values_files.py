@@ -80,6 +80,23 @@ def test_a_file_whose_values_count_elsewhere_too_is_left_to_a_person(repository,
     assert not edits.texts
 
 
+@pytest.mark.parametrize("form", ["generated", "ConfigMap"])
+def test_of_several_values_with_one_name_those_count_that_are_built_with_the_release(repository, form):
+    files = GENERATED | {"apps/plex/plex.yaml": FILE}
+    if form == "ConfigMap":
+        files = LISTED | {"apps/plex/map.yaml": MAP % ("ConfigMap", "data", VALUES.strip())}
+    others = {name.replace("plex", "a", 1): text for name, text in files.items() if name.startswith("apps/plex")}
+    others |= {"clusters/home/a.yaml": flux("a")}
+    others["apps/a/release.yaml"] = (
+        others["apps/a/release.yaml"].replace("name: plex,", "name: a,").replace("name: plex\n", "name: a\n")
+    )
+    edits = Edits(repository, files | others)
+    assert {verdict for verdict, _ in edits.verdicts} == {"edit"}
+    names = {name for name in edits.texts if "kustomization" not in name}
+    assert {name.partition("/")[2].partition("/")[0] for name in names} == {"a", "plex"}
+    assert len(edits.verdicts) == len(names) == 2
+
+
 INLINE = """\
 helmCharts:
 - {name: ollama, version: 1.25.0, releaseName: ollama, namespace: media, valuesInline: {ollama: {gpu: {enabled: true, type: nvidia, number: 1}}}}
