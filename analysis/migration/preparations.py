@@ -47,10 +47,13 @@ class _Devices(NamedTuple):
     driver: str
     vendor: str
     classes: tuple[str, ...]
+    values: Object = {}  # with which the chart of the driver makes the label
 
 
 _LABELS: Final = {
-    "intel.feature.node.kubernetes.io/gpu": _Devices("gpu.intel.com", "8086", ("0300", "0380")),
+    "intel.feature.node.kubernetes.io/gpu": _Devices(
+        "gpu.intel.com", "8086", ("0300", "0380"), {"nodeFeatureRules": {"enabled": True}}
+    ),
     "nvidia.com/gpu.present": _Devices("gpu.nvidia.com", "10de", ("0300", "0302")),
 }
 
@@ -67,6 +70,7 @@ def add_rules(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) ->
     beside = next((number for number in rules if dirname(documents[number].file) not in of_plugins), None)
     changes = Changes(TreeLayout(documents, tree))
     done: list[Follower] = []
+    families = {family.driver: family for family in plan.families}
     for label, followers in needed.items():
         # A rule in a plugin's folder moves to the driver's folder.
         if any(
@@ -76,6 +80,15 @@ def add_rules(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) ->
         ):
             continue
         devices = _LABELS[label]
+        new = families[devices.driver].replacement
+        if beside is None and devices.values and new is not None and new.installed is None:
+            with_label = replace(new, values={**new.values, **devices.values})
+            families[devices.driver] = replace(families[devices.driver], replacement=with_label)
+            changes.notes.append(
+                f"chart {new.chart} keeps the label {label} of nodes, which selectors need (`nodeFeatureRules.enabled`)"
+            )
+            done += followers
+            continue
         if beside is None:
             changes.notes.append(
                 f"by hand, before the switch: label the nodes with PCI devices of vendor {devices.vendor} and class {' or '.join(devices.classes)} {label}=true, "
@@ -84,9 +97,8 @@ def add_rules(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) ->
             continue
         changes.add_beside(beside, _rule(label, devices))
         done += followers
-    return changes.step("prepare", documents), replace(
-        plan, follow=tuple([other for other in plan.follow if other not in done])
-    )
+    left = tuple([other for other in plan.follow if other not in done])
+    return changes.step("prepare", documents), replace(plan, families=tuple(families.values()), follow=left)
 
 
 def _selecting(documents: Sequence[Document], plan: MigrationPlan) -> Iterator[tuple[str, Follower]]:
