@@ -175,7 +175,7 @@ class _Move:
             kind = text(documents[number].object.get("kind"))
             self._places[kind, place_of(documents[number].placed)] = places.get(kind)
         for document in [documents[number] for number in sorted(going - {*leaving, *builders})]:
-            if not (is_kustomization(document) or document.object.get("kind") in (*SOURCES, *KEPT)):
+            if not (is_kustomization(document) or document.object.get("kind") in (None, *SOURCES, *KEPT)):
                 self._switch.notes.append(f"{name_of(document.placed)} goes with the plugin ({document.file})")
         self._tidy(leaving, places)
 

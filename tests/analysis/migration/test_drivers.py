@@ -129,6 +129,18 @@ def without(obj, *names):
     return {name: value for name, value in obj.items() if name not in names}
 
 
+def test_only_objects_are_named_that_go_with_the_plugin(repository):
+    folder = f"{FOLDER}/app"
+    generator = "configMapGenerator:\n  - name: intel-gpu-values\n    files: [values.yaml]\n"
+    resources = UNIT[f"{folder}/kustomization.yaml"] + "  - ./config.yaml\n" + generator
+    config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: intel-gpu-notes}\n"
+    files = {f"{folder}/config.yaml": config, f"{folder}/values.yaml": "sharedDevNum: 5\n"}
+    moved = Moved(repository, UNIT | files | {f"{folder}/kustomization.yaml": resources})
+    assert {*files} <= moved.gone
+    going = [line for line in moved.notes["switch"].splitlines() if "goes with the plugin (" in line]
+    assert going == [f"ConfigMap/kube-system/intel-gpu-notes goes with the plugin ({folder}/config.yaml)"]
+
+
 def test_a_folder_of_the_plugin_becomes_one_of_the_driver(repository):
     moved = Moved(repository, UNIT)
     assert moved.prepare == {
