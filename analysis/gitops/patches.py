@@ -64,28 +64,26 @@ class Patched(NamedTuple):
 
 def patches_of(document: Document, tree: Tree) -> Iterator[Patch]:
     """Yield the patches of a kustomization, or of an object of Flux or Argo CD."""
-    obj = document.object
-    is_one = is_kustomization(document)
-    if not is_one and group_kind(obj) not in _WITH_PATCHES:
-        return
-    for where, part in [("", obj)] if is_one else mappings_in(obj.get("spec"), "/spec"):
-        for field in PATCHES if is_one or where.endswith(("/spec", "/kustomize")) else ():
-            for number, entry in enumerate(members(part.get(field))):
-                pointer, target = f"{where}/{field}/{number}", inside(entry, "target")
-                written = entry
-                if isinstance(entry, dict) and entry.keys() & {"path", "patch"}:
-                    name = "patch" if "patch" in entry else "path"
-                    written, pointer = entry[name], f"{pointer}/{name}"
-                read = [(document, pointer, written)]
-                if isinstance(written, str):
-                    content = value_of(written) if pointer.endswith("/patch") or "\n" in written else None
-                    read = (
-                        [(document, pointer, content)]
-                        if content is not None
-                        else [*tree.patch_files(document, written)]
-                    )
-                for of_text, at, content in read:
-                    yield Patch(of_text, at, content, target or _own_target(content))
+    wholes = [("", document.object)] if is_kustomization(document) else []
+    if group_kind(document.object) in _WITH_PATCHES:
+        parts = mappings_in(document.object.get("spec"), "/spec")
+        wholes = [found for found in parts if found[0].endswith(("/spec", "/kustomize"))]
+    entries = (
+        (f"{where}/{field}/{number}", entry)
+        for where, part in wholes
+        for field in PATCHES
+        for number, entry in enumerate(members(part.get(field)))
+    )
+    for pointer, entry in entries:
+        name = next((name for name in ("patch", "path") if name in mapping(entry)), "")
+        written = mapping(entry)[name] if name else entry
+        is_text, is_file = (
+            isinstance(written, str),
+            isinstance(written, str) and name != "patch" and "\n" not in written,
+        )
+        inline = (document, f"{pointer}/{name}" if name else pointer, value_of(written) if is_text else written)
+        for text_, at, content in tree.patch_files(document, written) if is_file else [inline]:
+            yield Patch(text_, at, content, inside(entry, "target") or _own_target(content))
 
 
 def _own_target(patch: Any) -> Object:

@@ -43,14 +43,11 @@ class MigrationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 def status_of(
-    plan: MigrationPlan,
-    releases: Collection[Release],
-    branch: str,
-    nodes: Sequence[MoveProgress],
+    plan: MigrationPlan, releases: Collection[Release], branch: str, nodes: Sequence[MoveProgress]
 ) -> MigrationStatus:
-    """Return the progress of a move and of its nodes.
+    """Return how far a move is, with the progress of its nodes.
 
-    `branch` is an unmerged branch, or "".
+    `branch` is a branch that is not merged, or "".
     """
     installed = {driver for driver in DRIVERS if release_of(driver, releases) is not None}
     of_plan = {family.driver for family in plan.families}

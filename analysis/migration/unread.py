@@ -47,10 +47,13 @@ def unread(
     for plugin in installed_plugins(documents, others, of_others):
         document = documents[plugin.number]
         yield f"{document.file}: no build includes {plugin.name or name_of(document.placed)}, which runs a device plugin"
-    for number in others:
-        document = documents[number]
+    unbuilt = [documents[number] for number in others]
+    unbuilt += [part.document for part in tree.patched if not set(part.by).issubset(reached)]
+    for document in unbuilt:
         if keys := sorted({request.consumer.key for request in reader.requests_in(document, None)}):
-            yield f"{document.file}: no build includes {name_of(document.placed)}, which requests {list_first(keys, _NAMED)}"
+            what = "the patch of " if document.patches else ""
+            file = document.origin[0] if document.patches else document.file
+            yield f"{file}: no build includes {what}{name_of(document.placed)}, which requests {list_first(keys, _NAMED)}"
     read = {
         documents[file.number].file for release in all_releases if release.number in reached for file in release.files
     }

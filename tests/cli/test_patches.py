@@ -124,6 +124,8 @@ def test_patches_of_several_levels_add_up(tree):
 def test_a_patch_of_a_build_that_nothing_reaches_is_no_consumer(tree):
     tree(overlay("patches:\n- path: gpus.yaml\n", **{"prod/gpus.yaml": patch(), "flux.yaml": FLUX.replace("prod", "base")}))  # fmt: skip
     assert places(["migrate", "plan", "."]) == []
+    skipped = "prod/gpus.yaml: no build includes the patch of Deployment/default/web, which requests nvidia.com/gpu"
+    assert json.loads(run("migrate", "plan", ".", "-o", "json").stdout)["skipped"] == [skipped]
 
 
 @pytest.mark.parametrize(
