@@ -19,7 +19,6 @@ from cli.strategies import HELP, print_strategies, refuse_unknown
 if TYPE_CHECKING:
     from cli.files import InputFiles
 
-_COUNTED = ("pods", "placed", "unschedulable", "undecided", "devices", "utilisation", "fragmentation")
 # In order of precedence: one feasible node is enough for success, then undecided, error and infeasible.
 _EXITS = {"feasible": Exit.FINE, "undecided": Exit.UNDECIDED, "error": Exit.BROKEN, "infeasible": Exit.REFUSED}
 
