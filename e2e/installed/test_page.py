@@ -128,11 +128,11 @@ def test_a_pod_reaches_the_api_server_by_its_service(shell):
 
 
 def test_the_documented_installation_with_kubectl_works(shell):
-    for command in commands("What is installed"):
+    for command in [*commands("What is installed"), *commands("Namespace by namespace")]:
         run_checked(shell, command)
     until_translated(shell, "team-a", "nvidia.com/gpu")
     apply_webhooks = "drawbridge manifests --only webhooks --config drawbridge.yaml | kubectl apply --server-side -f -"
-    assert f"`{apply_webhooks}`" in " ".join(section("What is installed").split())
+    assert f"`{apply_webhooks}`" in " ".join(section("Namespace by namespace").split())
     run_checked(shell, apply_webhooks)
     for command in commands("Uninstalling"):
         run_checked(shell, command)
