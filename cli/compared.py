@@ -33,7 +33,7 @@ _MAX_BUILDS: Final = 200  # kustomizations that are built, each one before and a
 _NAMED: Final = 5
 
 
-class _State(NamedTuple):
+class _TreeState(NamedTuple):
     """A tree after a step: the texts that differ from the working tree, and the objects of all files."""
 
     name: str  # of the step
@@ -86,7 +86,7 @@ def compare_builds(
 
 def _states(
     steps: Sequence[Step], written: Sequence[StepFiles], documents: Sequence[Document], repository: Repository
-) -> Iterator[_State]:
+) -> Iterator[_TreeState]:
     """Yield the state before the first step, and that after each one."""
     texts: dict[str, str | None] = {}
     objects: dict[str, dict[str, Object]] = {}
@@ -94,7 +94,7 @@ def _states(
     places = [(os.path.realpath(document.file), document.first_line) for document in documents]
     for (file, line), document in zip(places, documents, strict=True):
         objects.setdefault(file, {})[f"{file}:{line}"] = document.object
-    yield _State("", frozenset(), texts, objects)
+    yield _TreeState("", frozenset(), texts, objects)
     for step, files in zip(steps, written, strict=True):
         edits = {str(Path(repository.root, path)): edited for path, edited in files.edits.items()}
         texts = texts | {file: None if edited.is_removed else edited.after for file, edited in edits.items()}
@@ -108,10 +108,10 @@ def _states(
         for new in step.new:
             file = os.path.realpath(new.path)
             objects[file] = {f"{file}:{number}": obj for number, obj in enumerate(new.objects)}
-        yield _State(step.name, frozenset(edits), texts, objects)
+        yield _TreeState(step.name, frozenset(edits), texts, objects)
 
 
-def _compare(trees: Trees, folder: str, first: _State, later: Sequence[_State]) -> str:
+def _compare(trees: Trees, folder: str, first: _TreeState, later: Sequence[_TreeState]) -> str:
     """Build a kustomization in each state that changes its files. Return why it is not compared, "" if it is."""
     if trees.known[folder].document.object.get("kind") == "Component":
         return ""  # it has no build of its own
@@ -146,7 +146,7 @@ def _compare(trees: Trees, folder: str, first: _State, later: Sequence[_State]) 
     return why
 
 
-def _build(trees: Trees, folder: str, state: _State) -> list[Document]:
+def _build(trees: Trees, folder: str, state: _TreeState) -> list[Document]:
     """Build a kustomization in a state; without one in this state there are no objects. Raises ManifestError."""
     if _kustomization(trees, folder, state) is None:
         return []
@@ -156,7 +156,7 @@ def _build(trees: Trees, folder: str, state: _State) -> list[Document]:
     return builds[folder]
 
 
-def _kustomization(trees: Trees, folder: str, state: _State) -> Object | None:
+def _kustomization(trees: Trees, folder: str, state: _TreeState) -> Object | None:
     """Return the kustomization of a folder in a state."""
     if folder in trees.known and trees.known[folder].made:
         return trees.known[folder].document.object
@@ -164,7 +164,7 @@ def _kustomization(trees: Trees, folder: str, state: _State) -> Object | None:
     return next((obj for of_file in of_files for obj in of_file.values()), None)
 
 
-def _included(trees: Trees, folder: str, state: _State) -> Iterator[str]:
+def _included(trees: Trees, folder: str, state: _TreeState) -> Iterator[str]:
     """Yield the kustomizations and the files of objects that go into the build of a folder."""
     kustomization = _kustomization(trees, folder, state) or {}
     yield from (f"{folder}/{name}" for name in NAMES)
@@ -176,7 +176,7 @@ def _included(trees: Trees, folder: str, state: _State) -> Iterator[str]:
             yield from _included(trees, path, state)
 
 
-def _objects_in(state: _State, files: Collection[str]) -> dict[str, Object]:
+def _objects_in(state: _TreeState, files: Collection[str]) -> dict[str, Object]:
     """Return the objects of files that are no kustomizations."""
     return {
         key: obj for file in files if Path(file).name not in NAMES for key, obj in state.objects.get(file, {}).items()
@@ -187,25 +187,25 @@ def _by_name(built: Sequence[Document]) -> dict[str, Object]:
     return {name_of(document.object): document.object for document in built}
 
 
-class _Difference(NamedTuple):
+class _Deviation(NamedTuple):
     object: str  # a kind, and the name of a new object
     fields: str = ""  # the fields with new values, as JSON
 
 
-def _differences(before: Mapping[str, Object], after: Mapping[str, Object]) -> Counter[_Difference]:
+def _differences(before: Mapping[str, Object], after: Mapping[str, Object]) -> Counter[_Deviation]:
     """Count the differences between objects in a form that the files and a build share: without namespaces and places in lists."""
-    differences: Counter[_Difference] = Counter()
+    differences: Counter[_Deviation] = Counter()
     for key in before.keys() | after.keys():
         old, new = before.get(key), after.get(key)
         if old is not None and new is not None and _kind_and_name(old) == _kind_and_name(new):
             if old != new:
                 fields = msgspec.json.encode([*_fields(old, new)], order="deterministic").decode()
-                differences[_Difference(str(old.get("kind")), fields)] += 1
+                differences[_Deviation(str(old.get("kind")), fields)] += 1
             continue
         if old is not None:
-            differences[_Difference(str(old.get("kind")), "removed")] += 1
+            differences[_Deviation(str(old.get("kind")), "removed")] += 1
         if new is not None:
-            differences[_Difference(_kind_and_name(new), "added")] += 1
+            differences[_Deviation(_kind_and_name(new), "added")] += 1
     return differences
 
 

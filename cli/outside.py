@@ -40,15 +40,15 @@ _SECONDS, _ALL_SECONDS = 10.0, 60.0
 _BUILD_BYTES: Final = 2 << 30  # in memory
 
 
-class _Limits(NamedTuple):
+class _Bounds(NamedTuple):
     """How long a program may run, and how much it may write."""
 
     seconds: float = 120.0
     bytes: int = MAX_BYTES
 
 
-_OF_BUILD: Final = _Limits()
-_OF_RENDERING: Final = _Limits(20.0, 8 << 20)
+_OF_BUILD: Final = _Bounds()
+_OF_RENDERING: Final = _Bounds(20.0, 8 << 20)
 _LONGEST_ERROR: Final = 1 << 16  # bytes of a program's error message
 _REDIRECTS: Final = 5
 # The revision of a kustomization's base can be an option for git, such as --upload-pack=PROGRAM; git would run the program even offline.
@@ -185,7 +185,7 @@ def _without_network() -> None:
 
 
 def _built(
-    folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str] = os.environ, limits: _Limits = _OF_BUILD
+    folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str] = os.environ, limits: _Bounds = _OF_BUILD
 ) -> bytes:
     """Run the first of these programs that is installed, within limits and without a network."""
     commands_found = [[path, *arguments] for program, *arguments in commands if (path := installed(program))]

@@ -40,7 +40,7 @@ class StepFiles(NamedTuple):
     contents: dict[str, bytes | None]  # for git; None: the file goes
 
 
-class _File(NamedTuple):
+class _HeadFile(NamedTuple):
     """A file of HEAD, as the working tree has it."""
 
     name: str  # for messages
@@ -54,7 +54,7 @@ def write_steps(steps: Sequence[Step], documents: Sequence[Document], repository
     new_paths = {new.path for step in steps for new in step.new}
     names = {repository.path_of(name): name for name in (*(documents[number].file for number in numbers), *new_paths)}
     heads = repository.texts(names, repository.paths_of(document.file for document in documents))
-    files = {path: _File(names[path], working.decode(), working != head) for path, (head, working) in heads.items()}
+    files = {path: _HeadFile(names[path], working.decode(), working != head) for path, (head, working) in heads.items()}
     texts: dict[str, str | None] = {path: file.text for path, file in files.items()}
     changes: dict[str, dict[int, Change]] = {}  # by file and first line of the document
     written = []
@@ -74,7 +74,7 @@ def write_steps(steps: Sequence[Step], documents: Sequence[Document], repository
     return written
 
 
-def _edited(file: _File, changes: Sequence[Change]) -> str | None:
+def _edited(file: _HeadFile, changes: Sequence[Change]) -> str | None:
     """Return the text of a file after changes of its documents; None if no document remains."""
     try:
         text = edit_text(file.name, file.text, changes)
@@ -100,7 +100,7 @@ def _new_text(file: NewFile, documents: Sequence[Document]) -> str:
 def _step_files(
     before: Mapping[str, str | None],
     after: Mapping[str, str | None],
-    files: Mapping[str, _File],
+    files: Mapping[str, _HeadFile],
     names: Mapping[str, str],
 ) -> StepFiles:
     edits: dict[str, Edited] = {}

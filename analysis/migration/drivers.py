@@ -39,14 +39,14 @@ def driver_steps(
     """
     layout = TreeLayout(documents, tree)
     changes: dict[StepName, Changes] = {name: Changes(layout) for name in get_args(StepName)}
-    move = _Move(layout, changes)
+    move = _DriverMove(layout, changes)
     for family in plan.families:
         move.replace(family)
     move.follow(plan)
     return lambda name, current: changes[name].step(name, current)
 
 
-class _Move:
+class _DriverMove:
     """Collects the steps of a move."""
 
     def __init__(self, layout: TreeLayout, changes: dict[StepName, Changes]) -> None:

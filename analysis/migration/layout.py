@@ -27,7 +27,7 @@ SOURCES: Final = ("OCIRepository", "HelmRepository")
 _MOSTLY: Final = 5  # a list in which one of five entries is out of order is sorted
 
 
-class Entry(NamedTuple):
+class ListEntry(NamedTuple):
     """An entry of a kustomization for a file or a folder."""
 
     number: int  # of the kustomization
@@ -45,16 +45,16 @@ class Entry(NamedTuple):
         return ("./" if self.text.startswith("./") else "") + relpath(path, self.folder or ".")
 
 
-def entries_of(kustomization: Document, number: int, *fields: str) -> Iterator[Entry]:
+def entries_of(kustomization: Document, number: int, *fields: str) -> Iterator[ListEntry]:
     """Yield the entries in these fields of a kustomization."""
     for field in fields:
         for entry in strings(kustomization.object, field):
-            yield Entry(number, dirname(kustomization.file), field, entry)
+            yield ListEntry(number, dirname(kustomization.file), field, entry)
 
 
-def first_entry(kustomization: Document, number: int) -> Entry:
+def first_entry(kustomization: Document, number: int) -> ListEntry:
     """Return the first resource of a kustomization; one for nothing if there is none."""
-    nothing = Entry(number, dirname(kustomization.file), "resources", "")
+    nothing = ListEntry(number, dirname(kustomization.file), "resources", "")
     return next(entries_of(kustomization, number, "resources"), nothing)
 
 
@@ -83,7 +83,7 @@ class TreeLayout:
         self.tree = tree
         self._in_file: defaultdict[str, list[int]] = defaultdict(list)
         self._in_folder: defaultdict[str, list[int]] = defaultdict(list)
-        self._entries: defaultdict[str, list[Entry]] = defaultdict(list)  # by absolute path
+        self._entries: defaultdict[str, list[ListEntry]] = defaultdict(list)  # by absolute path
         for number, document in enumerate(documents):
             self._in_file[normpath(document.file)].append(number)
             for entry in entries_of(document, number, *FOLDERS) if is_kustomization(document) else ():
@@ -120,11 +120,11 @@ class TreeLayout:
         """Return the documents in a folder and its subfolders."""
         return self._in_folder.get(folder, [])
 
-    def entries(self, path: str) -> Sequence[Entry]:
+    def entries(self, path: str) -> Sequence[ListEntry]:
         """Return the entries of kustomizations for a file or a folder."""
         return self._entries.get(self.tree.absolute(path), ())
 
-    def entries_below(self, folder: str) -> Iterator[Entry]:
+    def entries_below(self, folder: str) -> Iterator[ListEntry]:
         """Yield the entries for a folder, and for everything in it."""
         start = f"{self.tree.absolute(folder)}/"
         for path, entries in self._entries.items():
@@ -253,7 +253,7 @@ class Changes:
         """Return whether a document goes."""
         return self.edits.get(number, {}) is None
 
-    def add(self, path: str, obj: Object, like: int | None, entries: Iterable[Entry] = ()) -> None:
+    def add(self, path: str, obj: Object, like: int | None, entries: Iterable[ListEntry] = ()) -> None:
         """Add an object to a new file, which is listed after these entries; `like` is the document whose form the object has."""
         self._new.setdefault(path, []).append((obj, like))
         self.list_beside(entries, path)
@@ -294,7 +294,7 @@ class Changes:
         """Return whether there is a new file at a path, or below it."""
         return any(f"{file}/".startswith(f"{path}/") for file in self._new)
 
-    def list_beside(self, entries: Iterable[Entry], path: str) -> None:
+    def list_beside(self, entries: Iterable[ListEntry], path: str) -> None:
         """List a path after each of these entries."""
         for entry in entries:
             self._entries[entry.number, entry.field].append((entry.text, entry.like(path)))

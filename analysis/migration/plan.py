@@ -29,11 +29,11 @@ FirstStepState = Literal["in force", "prepare", "gate", "unknown version"]
 SharingDecision = Literal["exclusive", "named claim", "shares", "admin access", "undecided"]
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class _PlanPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A part of a plan."""
 
 
-class Consumer(_Part, frozen=True, kw_only=True):
+class Consumer(_PlanPart, frozen=True, kw_only=True):
     """A place in a tree that requests devices by a legacy key."""
 
     object: str
@@ -48,7 +48,7 @@ class Consumer(_Part, frozen=True, kw_only=True):
     why: str = ""  # why the program cannot edit it, or the lines to write by hand
 
 
-class InstalledRelease(_Part, frozen=True, kw_only=True):
+class InstalledRelease(_PlanPart, frozen=True, kw_only=True):
     """A release in the tree that runs a device plugin or its operator, or that installs a driver."""
 
     object: str
@@ -59,7 +59,7 @@ class InstalledRelease(_Part, frozen=True, kw_only=True):
     how: str = ""  # how the move changes a plugin
 
 
-class Replacement(_Part, frozen=True, kw_only=True):
+class Replacement(_PlanPart, frozen=True, kw_only=True):
     """The chart of the driver."""
 
     chart: str
@@ -70,7 +70,7 @@ class Replacement(_Part, frozen=True, kw_only=True):
     installed: InstalledRelease | None = None  # if the tree has it already
 
 
-class DeviceSharing(_Part, frozen=True, kw_only=True):
+class DeviceSharing(_PlanPart, frozen=True, kw_only=True):
     """How pods share devices now, and the decision about it."""
 
     now: str
@@ -82,7 +82,7 @@ class DeviceSharing(_Part, frozen=True, kw_only=True):
     values_for_shares: Object = {}
 
 
-class FirstStep(_Part, frozen=True, kw_only=True):
+class FirstStep(_PlanPart, frozen=True, kw_only=True):
     """DeviceClasses with `extendedResourceName`. With them, pods that request a key get devices of the driver without an edit."""
 
     keys: tuple[str, ...]
@@ -97,7 +97,7 @@ class FirstStep(_Part, frozen=True, kw_only=True):
         return self.state == "in force" and consumer.object in self.objects and consumer.key in self.keys
 
 
-class Family(_Part, frozen=True, kw_only=True):
+class Family(_PlanPart, frozen=True, kw_only=True):
     """The keys that one driver serves, and whether its devices move to the driver now."""
 
     driver: str
@@ -111,7 +111,7 @@ class Family(_Part, frozen=True, kw_only=True):
     first_step: FirstStep | None = None
 
 
-class MigrationPlan(_Part, frozen=True, kw_only=True):
+class MigrationPlan(_PlanPart, frozen=True, kw_only=True):
     """The plan of a move."""
 
     api_version: Literal["drawbridge.dev/v1alpha1"]
