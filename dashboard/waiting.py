@@ -134,6 +134,7 @@ def _reason_key(pod: Pod, reading: Reading) -> tuple[object, int]:
     status = pod.status
     key = (
         (namespace, bool(meta.uid), meta.key in reading.raw, outcome and (outcome.node, outcome.reason)),
+        explain.half_placed_group(pod, reading),
         encode(msgspec.structs.replace(pod.spec, resource_claims=())),
         tuple(claims),
         (status.phase, status.nominated_node_name, status.extended_resource_claim_status),

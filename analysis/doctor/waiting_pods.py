@@ -10,7 +10,7 @@ from allocator.reports import unserved_resources
 from analysis.autoscalers import autoscaler_findings
 from analysis.broken_parts import find_cause
 from analysis.doctor.observed import MAX_NAMED
-from analysis.explain import Step, facts_of, first_reasons
+from analysis.explain import Step, facts_of, first_reasons, half_placed_group
 from analysis.refused_pods import FAILED_CREATE, OUR_DOMAIN_SUFFIX, QUOTED, find_refused_pods
 from cluster.objects import Event
 from dra.codes import CODES, Severity
@@ -129,7 +129,14 @@ def _demand_of(facts: Facts) -> object:
     ]
     if len(specs) < len(claims):
         return pod.metadata.key
-    return facts.namespace, facts.condition("PodScheduled"), encode(replace(pod.spec, resource_claims=())), *specs
+    group = half_placed_group(pod, facts.reading)
+    return (
+        facts.namespace,
+        group,
+        facts.condition("PodScheduled"),
+        encode(replace(pod.spec, resource_claims=())),
+        *specs,
+    )
 
 
 def _urgency(waits: tuple[Reason, list[str]]) -> tuple[bool, bool]:

@@ -21,7 +21,16 @@ from analysis.explain.stories import (
 )
 from analysis.explain.subject import CODE, WORDS, Subject, story_of, subject_of
 from analysis.explain.webhook_record import as_written
-from analysis.explain.why import FAILED_OF_PODS, RULES, Facts, PodRule, facts_of, first_reasons, scheduler_actor
+from analysis.explain.why import (
+    FAILED_OF_PODS,
+    RULES,
+    Facts,
+    PodRule,
+    facts_of,
+    first_reasons,
+    half_placed_group,
+    scheduler_actor,
+)
 from analysis.explain.workload_story import find_workload, kinds_of
 
 __all__ = [
@@ -47,6 +56,7 @@ __all__ = [
     "facts_of",
     "find_workload",
     "first_reasons",
+    "half_placed_group",
     "kinds_of",
     "lone_claim_story",
     "pod_story",

@@ -14,12 +14,14 @@ from msgspec.structs import replace
 
 from allocator.decisions import Outlook, find_claims, why_unready
 from allocator.pods import lacks, missing_classes, requested_devices, requests
+from allocator.preemption import without_pods
 from allocator.simulation import gang_of
 from analysis.configuration import KIND as CONFIGURATION
 from analysis.container_states import failing_containers
 from analysis.explain.claim_story import FALSE, claim_story
 from analysis.explain.stories import ClaimState, ClaimStory, PodState, Step
 from analysis.explain.webhook_record import webhook_story
+from analysis.loading import owner_of
 from analysis.object_events import events_in, shown
 from analysis.outlook import queue_of
 from analysis.prospects import (
@@ -39,7 +41,7 @@ from cluster.objects import ResourceQuota
 from cluster.patch import apply_json_patch
 from dra.budget import Budget
 from dra.codes import CODES
-from dra.objects import Pod, blocks, claim_keys, claim_name, owning_pods, results_of, served_resources
+from dra.objects import Pod, blocks, claim_keys, claim_name, owning_pods, pod_group_key, results_of, served_resources
 from dra.policy import BY_CLASS, COUNT_KEY, fences
 from dra.raw import moment
 from dra.reason import Actor, Reason
@@ -74,6 +76,7 @@ _CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
 # These outlooks are only about claims. A node whose device plugin serves the extended resources may still have room for the pod.
 REFUSING = (Outlook.FULL, Outlook.NEVER)
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
+_TOGETHER = ("Job", "JobSet", "LeaderWorkerSet")  # their pods wait for each other
 _TRIED = timedelta(seconds=30)  # a scheduler tries a pod within milliseconds
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
 _OF_CLAIMS = frozenset((Step.TEMPLATE, Step.CLAIM, Step.ALLOCATED, Step.PREPARED))
@@ -524,7 +527,8 @@ def _is_not_placed(facts: Facts) -> Iterator[Reason]:
         if way_out is None or facts.outcome.node is not None or _waits_for_quota_or_gang(facts, prospect):
             yield Reason(actor=actor, text=_outlook_text(facts, prospect))
         else:
-            yield way_out.reason(actor)
+            stalemate = _stalemate(facts) if way_out.degree is Degree.WAITS else ()
+            yield next(iter(stalemate), way_out.reason(actor))
         return
     states = {claim.state for claim in facts.claims}
     if ClaimState.MISSING in states:  # they are created with the pod
@@ -538,6 +542,52 @@ def _is_not_placed(facts: Facts) -> Iterator[Reason]:
         yield unready or Reason(actor=actor, text=f"its claims are allocated; {scheduler} has not bound it yet")
     else:
         yield _without_claims(facts)
+
+
+def _half_placed(reading: Reading) -> dict[str, tuple[list[Pod], list[Pod]]]:
+    """Return the groups with placed and waiting pods, and these: PodGroups, and Jobs and sets whose pods work together; the reading caches them."""
+    groups: dict[str, tuple[list[Pod], list[Pod]]] = reading.derived.get(_half_placed) or {}
+    if _half_placed not in reading.derived:
+        for key, pod in reading.pods.items():
+            if (group := _group_of(pod, reading)) and not pod.has_ended and facts_of(key, reading).uses_devices:
+                groups.setdefault(group, ([], []))[not pod.spec.node_name].append(pod)
+        groups = {group: pods for group, pods in groups.items() if all(pods)}
+        reading.derived[_half_placed] = groups
+    return groups
+
+
+def _group_of(pod: Pod, reading: Reading) -> str:
+    if group := pod_group_key(pod):
+        return f"PodGroup/{group}"
+    owners = reading.owner_chain(owner_of(reading.raw.get(pod.metadata.key, {})))
+    return "/".join(owners[-1][1:]) if owners and owners[-1].kind in _TOGETHER else ""
+
+
+def half_placed_group(pod: Pod, reading: Reading) -> str:
+    """Return the group of a pod if it has placed and waiting pods; "" for other pods."""
+    group = _group_of(pod, reading)
+    return group if group in _half_placed(reading) else ""
+
+
+def _stalemate(facts: Facts) -> Iterator[Reason]:
+    """Two half-placed groups that hold devices that the other needs."""
+    groups = _half_placed(facts.reading)
+    own = half_placed_group(facts.pod, facts.reading)
+    for other in sorted(groups.keys() - {own}) if own else ():
+        (placed, waiting), (own_placed, own_waiting) = groups[other], groups[own]
+        if _frees(placed, facts.pod, facts.reading) and _frees(own_placed, waiting[0], facts.reading):
+            counts = {own: (own_placed, own_waiting), other: (placed, waiting)}
+            shares = [f"{len(counts[name][0])} of {sum(map(len, counts[name]))}" for name in sorted(counts)]
+            text = f"{' and '.join(sorted(counts))} each hold devices that the other needs: {' and '.join(shares)} pods are placed"
+            remedies = ("suspend or delete one of them until the other has ended",)
+            yield Reason(code="O119", actor=Actor.USER, text=text, causes=tuple(sorted(counts)), remedies=remedies)
+            return
+
+
+def _frees(ending: Sequence[Pod], waiting: Pod, reading: Reading) -> bool:
+    """Return whether a node could serve a waiting pod once other pods have ended."""
+    after = without_pods(reading.stock, ending)
+    return bool(reading.decider.search_fleet(after, find_claims(waiting, after).open).feasible)
 
 
 def _without_claims(facts: Facts) -> Reason:

@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+from analysis.doctor import DoctorInput, diagnose
 from analysis.explain import pod_story
 from analysis.loading import reading_of
 from analysis.way_out import LONGEST, Degree
@@ -12,7 +13,7 @@ from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, n
 from tests.cli.explain.scenes import held_claim, in_phase
 from tests.limits import draws
 from tests.loops import every
-from tests.objects import obj
+from tests.objects import obj, owner
 from webhook.state import Features
 
 CPUS = {"cpu": "8", "pods": "10"}
@@ -104,6 +105,26 @@ def test_the_sum_of_the_costs_decides_between_nodes():
     """n0 is cordoned, and a pod of the same namespace holds its device: 3 + 4. A pod of another namespace holds that of n1: 5."""
     held = [*holder("own", "n0/gpu-0"), *holder("equal", "n1/gpu-0", namespace="other")]
     assert way_out_of(*nodes("n0", unschedulable=True), *nodes("n1"), *held, claim("c"), waiting()).node == "n1"
+
+
+def test_two_half_placed_jobs_that_hold_what_the_other_needs_are_one_finding():
+    """Each Job has a pod with a device and a pod without one. A third Job has no device."""
+    objects, tried = nodes("n0", "n1"), [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    for at, job in enumerate(("a", "b")):
+        held, user = holder(f"{job}-0", f"n{at}/gpu-0")
+        late = in_phase(pod(f"{job}-1", f"c-{job}-1", priority=0, containers=cpus("1")), "Pending", conditions=tried)
+        for member in (user, late):
+            member["metadata"] |= {"ownerReferences": [owner("Job", job, "batch/v1")], "creationTimestamp": "2026-11-20T08:00:00Z"}  # fmt: skip
+        objects += [held, user, claim(f"c-{job}-1"), late]
+    alone = in_phase(pod("c-0", "c-c-0", priority=0, containers=cpus("1")), "Pending", conditions=tried)
+    alone["metadata"] |= {"ownerReferences": [owner("Job", "c", "batch/v1")], "creationTimestamp": "2026-11-20T08:00:00Z"}  # fmt: skip
+    reading = reading_of([*objects, claim("c-c-0"), alone], Features(minor=37))
+    found = [finding for finding in diagnose(DoctorInput(reading=reading)) if finding.code == "O119"]
+    assert [(finding.object, finding.message) for finding in found] == [
+        ("Pod/default/a-1", "Job/default/a and Job/default/b each hold devices that the other needs: 1 of 2 and 1 of 2 pods are placed (also default/b-1)")
+    ]  # fmt: skip
+    assert found[0].remedy == "suspend or delete one of them until the other has ended"
+    assert "pod default/a-0 holds" in pod_story("default/c-0", reading).state.reasons[0].text
 
 
 # ---- properties of random fleets
