@@ -208,7 +208,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "O104": FindingCode("pods that wait for a resource that no node offers and that no claim can replace", _ERROR, "correct the name, or install a driver or a device plugin that serves it; then recreate the pods", "the pods wait"),
     "O105": FindingCode("a pod that waits for a template of drawbridge", _ERROR, "check that drawbridge-controller runs and that the namespace has mode enforce"),
     "O106": FindingCode("a pod whose claim cannot be created", _ERROR, "do what the message says, or ask someone who can change the rule"),
-    "O107": FindingCode("a DeviceClass that is requested and does not exist", _ERROR, "install the driver's chart, which brings it, or correct the name"),
+    "O107": FindingCode("a DeviceClass that is requested and does not exist", _ERROR, "install the driver's chart, which brings it, or correct the name of the class"),
     "O108": FindingCode("a DeviceClass that is requested and selects no device", _ERROR, "check that the driver runs and publishes all slices of a pool (`kubectl get resourceslices`), and check the selectors of the class"),
     "O109": FindingCode("pods that request devices and that no scheduler tries to place", _ERROR, "check that a scheduler with that name runs, or correct schedulerName"),
     "O110": FindingCode("a waiting pod whose claim does not tolerate the taint that the bridge puts on devices", _ERROR, "recreate the pod, or add the toleration to a hand-written claim (docs/bridge.md)"),
