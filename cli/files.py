@@ -130,14 +130,14 @@ def read_files(
     report_problems(unreadable, are_all=not read)
     others = [problem for problem in problems_ if problem not in unreadable]
     tree = Tree(read, absolute, repository_root, others)
+    # With -k, the built objects are read.
+    parts = tree.patched if tree.has_builds and not files.kustomizations else ()
     if tree.is_too_large:
-        warn("kustomizations include each other too often: only the first builds of the tree were followed")
+        warn("the tree has too many builds or patches: only the first builds and patches were followed")
     documents, skipped = manifests_among(read, others, files, tree)
     if not documents and not skipped and not unread():
         warn("the input holds no objects")
     in_force = configuration_in_force(given, documents, inventory_documents, judged=judged)
-    # With -k, the built objects are read.
-    parts = tree.patched if tree.has_builds and not files.kustomizations else ()
     read_places = {
         part.document.place_of(pointer)[:2]
         for part in parts

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from analysis.gitops.tree import Tree
+    from dra.budget import Budget
 
 _WITH_PATCHES: Final = (FLUX, RELEASE, APPLICATION, APPLICATION_SET)
 # Lists whose items kustomize merges by name.
 _BY_NAME: Final = ("containers", "initContainers", "env", "volumes", "resourceClaims")
-_MAX_PARTS: Final = 10_000  # results of a tree that are computed
 _MAX_VALUES: Final = 100_000  # of an object or a patch; aliases of YAML can repeat a value without limit
 _MAX_DEPTH: Final = 100  # of the path of an operation
 
@@ -97,7 +97,7 @@ def _matches(value: str, pattern: str) -> bool:
     return not pattern or any(fnmatchcase(value, alternative.replace(".*", "*")) for alternative in alternatives)
 
 
-def patched(documents: Sequence[Document], tree: Tree) -> Iterator[Patched]:
+def patched(documents: Sequence[Document], tree: Tree, budget: Budget) -> Iterator[Patched]:
     """Yield each object that patches change, once for each sequence of patches that a build applies to it."""
     patches = {number: of_one for number, document in enumerate(documents) if (of_one := [*patches_of(document, tree)])}
     scopes = {number: tree.scope_of(number) for number in patches}
@@ -114,6 +114,7 @@ def patched(documents: Sequence[Document], tree: Tree) -> Iterator[Patched]:
     alone: list[tuple[int, Patch]] = []
     for number in order:
         for patch in patches[number]:
+            budget.charge(5 * len(targets[number]))
             of_patch = [other for other in targets[number] if patch.selects(documents[other].object)]
             for other in of_patch:
                 if number not in selected.setdefault(other, []):
@@ -121,24 +122,28 @@ def patched(documents: Sequence[Document], tree: Tree) -> Iterator[Patched]:
             if not of_patch:
                 alone.append((number, patch))
     builds = [*tree.builds]
-    for number, of_number in [*selected.items()][:_MAX_PARTS]:
+    for number, of_number in selected.items():
         sequences = dict.fromkeys(tuple(filter(build.__contains__, of_number)) for build in builds if number in build)
         for by in filter(None, sequences):
+            budget.charge(5 * sum(len(patches[other]) for other in by))
             of_object = [patch for other in by for patch in patches[other] if patch.selects(documents[number].object)]
             document = replace(
-                _applied(documents[number], of_object), namespace=tree.namespace_of(by[-1]) or tree.namespace_of(number)
+                _applied(documents[number], of_object, budget),
+                namespace=tree.namespace_of(by[-1]) or tree.namespace_of(number),
             )
             yield Patched(number, by, document, () in sequences)
     for number, patch in alone:
-        yield Patched(number, (number,), _applied(None, [patch]), is_new=True)
+        yield Patched(number, (number,), _applied(None, [patch], budget), is_new=True)
 
 
-def _applied(base: Document | None, patches: Sequence[Patch]) -> Document:
+def _applied(base: Document | None, patches: Sequence[Patch], budget: Budget) -> Document:
     """Return an object with patches; its places are in the patches and in the file of the object."""
     obj: Any = base.object if base else _with_target({}, patches[0].target)
     places = [(base, [*islice(_named(base.object, (), ""), _MAX_VALUES)])] if base else []
+    size = sum(len(values) for _, values in places)
     for patch in patches:
         written = [*islice(_named(patch.content, (), patch.pointer), _MAX_VALUES)]
+        budget.charge(size + len(written))
         if len(written) == _MAX_VALUES:
             continue
         if isinstance(patch.content, dict):
@@ -149,6 +154,7 @@ def _applied(base: Document | None, patches: Sequence[Patch]) -> Document:
         else:
             written = []
             for number, operation in enumerate(map(mapping, members(patch.content))):
+                budget.charge(size)
                 path, value = split(text(operation.get("path"))), operation.get("value")
                 try:
                     obj = apply_json_patch(obj, [operation]) if base else _put(obj, path[:_MAX_DEPTH], value)

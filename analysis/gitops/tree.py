@@ -13,6 +13,8 @@ from analysis.gitops.patches import patched, patches_of
 from analysis.gitops.sources import APPLICATION, APPLICATION_SET, FLUX, RELEASE, sources_of
 from cluster.manifests import document_of, value_of
 from cluster.resources import resource_of
+from dra.budget import Budget
+from dra.errors import OutOfBudget
 from dra.raw import inside, strings, text
 from webhook.translate import group_kind
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _BUILDERS = (FLUX, APPLICATION, APPLICATION_SET)
 _MAX_VISITS = 1_000_000  # of folders and files, in all builds of a tree
+MAX_STEPS = 5_000_000  # of applying the patches of a tree
 
 
 def _name(obj: Object) -> str:
@@ -81,6 +84,7 @@ class Tree:
         self._entries: dict[str, tuple[str, ...]] = {}  # what a kustomization includes, by its folder
         self._visited: dict[tuple[str, str, str, bool], set[int]] = {}
         self._visits = 0
+        self._has_more_patches = False
         self._others = {absolute(other.file): other for other in others}
         self._patches: defaultdict[tuple[tuple[str, str], str], list[Object]] = defaultdict(list)
         for kustomization in self._kustomizations.values() if self._builders else ():
@@ -91,8 +95,8 @@ class Tree:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether its builds include each other so often that only the first were followed."""
-        return self._visits > _MAX_VISITS
+        """Whether it has so many builds or patches that only the first were followed."""
+        return self._visits > _MAX_VISITS or self._has_more_patches
 
     def _visit_all(self) -> None:
         """Visit the kustomizations that nothing includes, then the folders that Flux and Argo CD build."""
@@ -167,7 +171,13 @@ class Tree:
     @cached_property
     def patched(self) -> tuple[Patched, ...]:
         """The objects as builds make them with patches."""
-        return tuple(patched(self._documents, self))
+        parts: list[Patched] = []
+        try:
+            for part in patched(self._documents, self, Budget(MAX_STEPS)):
+                parts.append(part)  # noqa: PERF402  what was found before the budget is spent counts
+        except OutOfBudget:
+            self._has_more_patches = True
+        return tuple(parts)
 
     @property
     def builds(self) -> Iterator[AbstractSet[int]]:

@@ -417,7 +417,7 @@ def test_kustomizations_that_include_each_other_are_followed_up_to_a_limit(repos
     write(repository, {f"flux/{name}.yaml": flux(name).replace("./apps/", "./") for name in names})
     assert "too often" not in run("survey", "-f", ".").stderr
     monkeypatch.setattr("analysis.gitops.tree._MAX_VISITS", 50)
-    assert "too often: only the first builds of the tree were followed" in run("survey", "-f", ".").stderr
+    assert "too many builds or patches: only the first" in run("survey", "-f", ".").stderr
 
 
 @pytest.mark.parametrize("builder", ["flux", "argo"])

@@ -128,6 +128,17 @@ def test_a_patch_of_a_build_that_nothing_reaches_is_no_consumer(tree):
     assert json.loads(run("migrate", "plan", ".", "-o", "json").stdout)["skipped"] == [skipped]
 
 
+@pytest.mark.parametrize("steps", [10, 200])
+def test_a_tree_with_too_many_patches_is_followed_in_part(tree, monkeypatch, steps):
+    patches = "".join(f"- target: {{kind: Deployment}}\n  patch: '[{{op: add, path: /metadata/labels/l{n}, value: x}}]'\n" for n in range(9))  # fmt: skip
+    tree(base_and_overlay(f"patches:\n{patches}", **{f"web{n}": deployment() for n in range(9)}))
+    warning = "too many builds or patches"
+    assert warning not in run("survey", "-f", ".").stderr
+    monkeypatch.setattr("analysis.gitops.tree.MAX_STEPS", steps)
+    result = run("survey", "-f", ".")
+    assert (warning in result.stderr, result.exit_code) == (True, 0)
+
+
 @pytest.mark.parametrize(
     "content",
     [
