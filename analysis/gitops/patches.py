@@ -162,6 +162,7 @@ def _applied(base: Document | None, patches: Sequence[Patch], budget: Budget) ->
                     continue  # kustomize refuses to build this
                 if "value" in operation:
                     written += _named(value, _steps(obj, path), f"{patch.pointer}/{number}/value")
+        obj = mapping(obj)
         places.append((patch.document, written))
     obj = obj if base else _with_target(obj, patches[0].target)
     overlays = [
