@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.gitops import releases, variables_of
 from analysis.migration.charts import DRIVER_CHARTS
-from analysis.migration.families import families, lost, stops
+from analysis.migration.families import families, lost, release_of, stops
 from analysis.migration.followers import exporters, follower_at, followers
 from analysis.migration.indirect import drivers_of
 from analysis.migration.plan import MigrationPlan
@@ -23,10 +23,10 @@ from webhook.translate import resolve_pointer
 from webhook.unknown import accesses, counts_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-    from analysis.gitops import Tree
+    from analysis.gitops import Release, Tree
     from analysis.migration.followers import Follower
     from analysis.migration.plan import Family
     from analysis.migration.platform import SnapshotNodes
@@ -104,7 +104,7 @@ def make_plan(
         consumers=tuple([request.consumer for request in requests]),
         follow=follow,
         lost=tuple(lost(of_drivers, follow)),
-        blockers=tuple(platform.blockers()) if of_drivers else (),
+        blockers=(*(platform.blockers() if of_drivers else ()), *_uninstalled(of_drivers, all_releases)),
         by_hand=(
             *(platform.by_hand() if of_drivers else ()),
             *_node_by_node(fleet, of_drivers),
@@ -112,6 +112,13 @@ def make_plan(
         ),
         skipped=tuple(unread(documents, tree, reached, skipped, state=state, reader=reader)),
     )
+
+
+def _uninstalled(families_: Iterable[Family], releases: Sequence[Release]) -> Iterator[str]:
+    """Yield a condition for each driver that moves although the tree installs neither the driver nor the plugin that it replaces."""
+    for family in families_:
+        if family.decision == "move" and not family.plugins and release_of(family.driver, releases) is None:
+            yield f"no file of the tree installs {family.driver} or its device plugin: install the driver before the merge"
 
 
 def _all_visible(document: Document, moving: AbstractSet[str], state: State) -> Iterator[Follower]:

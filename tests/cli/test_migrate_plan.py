@@ -833,6 +833,15 @@ def test_what_counts_keys_of_the_plugin_follows_without_a_consumer(repository, t
     assert [follower["place"] for follower in answer["follow"]] == places
 
 
+@pytest.mark.parametrize("installs", [True, False])
+def test_a_driver_that_no_file_installs_has_to_be_there_before_the_merge(repository, installs):
+    files = app("plex", "media", key="nvidia.com/gpu") | (plugin(NVIDIA) if installs else {})
+    made = plan(repository, files)
+    missing = "no file of the tree installs gpu.nvidia.com or its device plugin: install the driver before the merge"
+    assert [family["decision"] for family in made["families"]] == ["move"]
+    assert (missing in made["blockers"]) is not installs
+
+
 def test_the_version_of_the_cluster_with_the_consumers_counts(repository):
     files = {
         path.replace("apps", "main/apps"): text.replace("./apps", "./main/apps")
