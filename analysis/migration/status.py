@@ -113,6 +113,8 @@ def _on_node(name: str, offered: Sequence[str], checks: Sequence[Check], publish
 def report(status: MigrationStatus) -> Report:
     """Make the text table."""
     rows = [(entry.driver, entry.node or "(tree)", entry.state, entry.next) for entry in status.progress]
-    left = sum(entry.state not in _FINAL for entry in status.progress)
-    summary = f"not done: {left} of {count_of(len(rows), 'row')}" if left else "done"
+    left = sorted({entry.driver for entry in status.progress if entry.state not in _FINAL})
+    nodes = {entry.node for entry in status.progress if entry.node and entry.state not in _FINAL}
+    on_nodes = f", on {count_of(len(nodes), 'node')}" if nodes else ""
+    summary = f"not done: {list_first(left, 3)}{on_nodes}" if left else "done"
     return Report("drawbridge migrate status", [Rows(("Driver", "Node", "State", "Next"), rows)], summary)

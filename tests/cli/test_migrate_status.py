@@ -93,6 +93,8 @@ def test_a_node_is_done_when_it_is_accepted(monkeypatch, fleet, files, states):
         write({f"../{number}.json": text})
         accepted += ["--accepted", f"../{number}.json"]
     assert status("--inventory", "../fleet.yaml", *accepted) == (int(states[""] != "done"), states)
+    first_line = run("migrate", "status", "--inventory", "../fleet.yaml", *accepted).stdout.partition("\n")[0]
+    assert first_line == ("done" if states[""] == "done" else "not done: gpu.intel.com, on 1 node")
     cluster = Embedded()
     for obj in yaml.safe_load_all(fleet):
         group, _, version = obj["apiVersion"].rpartition("/")

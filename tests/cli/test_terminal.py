@@ -102,7 +102,7 @@ FIRST_LINES = {
     ("doctor", "-f", WHY): "1 finding: 1 info",
     ("doctor", "-f", BAD): "1 finding: 1 warning",
     ("migrate", "plan", str(EXAMPLES / "homelab")): "Move now: gpu.intel.com",
-    ("migrate", "status", str(EXAMPLES / "homelab")): "not done: 1 of 1 row",
+    ("migrate", "status", str(EXAMPLES / "homelab")): "not done: gpu.intel.com",
     (
         "translate",
         "-f",
