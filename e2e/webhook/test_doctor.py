@@ -102,7 +102,8 @@ def named_first(cluster, about, what, words, seconds=20):
         cluster.until("it is found first", is_found, seconds)
     except AssertionError as error:
         raise AssertionError(f"{about}: {what}: {words}: {error}, but:\n{output_of(cluster, 'doctor')}") from None
-    first, message, remedy, *_ = output_of(cluster, "doctor", ends=1).splitlines()
+    summary, _, first, message, remedy, *_ = output_of(cluster, "doctor", ends=1).splitlines()
+    assert " finding" in summary
     assert (first.startswith(about), f" {what}: " in message, words in message) == (True, True, True), (first, message)
     assert remedy.startswith("  ")
 
