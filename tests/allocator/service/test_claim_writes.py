@@ -92,7 +92,7 @@ async def test_claims_are_listed_when_their_watch_misses_the_allocators_writes()
             assert await sidecar.place(name) == (200, {"committed": True, "message": ""})
 
 
-async def test_claims_are_listed_when_their_watch_misses_a_claim_that_the_scheduler_sees():
+async def test_claims_are_listed_when_their_watch_misses_a_claim_that_the_scheduler_sees(caplog):
     cluster = loaded(*fleet(), pod("p", "a"), cluster=SilentWatches())
     async with running(cluster) as sidecar:
         cluster.silent, sidecar.service.ledger.unseen_seconds = True, 0.2
@@ -101,6 +101,8 @@ async def test_claims_are_listed_when_their_watch_misses_a_claim_that_the_schedu
         assert (await sidecar.plugin("prefilter", question))[1]["verdict"] == "waiting"
         begun = sidecar.service.requeue_events.seq
         await until(lambda: "default/p" in sidecar.service.requeue_events.since(begun).pods)
+        # Without the versions, a watch that is silent for 30 s is replaced, too.
+        assert "a watch is stale; the collection is listed again" in caplog.messages
 
 
 async def test_an_allocator_blind_to_its_own_writes_is_not_ready():
