@@ -44,23 +44,20 @@ def with_other_requests(parts: Iterable[Patched], documents: Sequence[Document],
     """Yield the objects whose requests patches change; `documents` are those of the tree."""
     for part in parts:
         base = {} if part.is_new else documents[part.number].placed
-        written, made = (
-            {(decision.container, decision.key, decision.amount) for decision in decide_object(obj, state).decisions}
-            for obj in (base, part.document.placed)
-        )
-        if written != made:
-            decisions = decisions_of_patches(part.document, state)
-            key, pointer = (decisions[0].key, decisions[0].pointer) if decisions else ("", "")
+        written, made = (decide_object(obj, state).decisions for obj in (base, part.document.placed))
+        if _requests_of(written) != _requests_of(made):
+            patched = decisions_of_patches(part.document, made)
+            key, pointer = (patched[0].key, patched[0].pointer) if patched else ("", "")
             yield part._replace(key=key, pointer=pointer)
 
 
-def decisions_of_patches(document: Document, state: State) -> list[Decision]:
-    """Return the decisions about what stands in patches of an object."""
-    return [
-        decision
-        for decision in decide_object(document.placed, state).decisions
-        if document.is_patched(decision.pointer)
-    ]
+def _requests_of(decisions: Iterable[Decision]) -> set[tuple[str, str, str]]:
+    return {(decision.container, decision.key, decision.amount) for decision in decisions}
+
+
+def decisions_of_patches(document: Document, decisions: Iterable[Decision]) -> list[Decision]:
+    """Return those decisions about an object that are about what stands in patches."""
+    return [decision for decision in decisions if document.is_patched(decision.pointer)]
 
 
 def bodies_in(claim_spec: Object) -> Iterator[Object]:

@@ -100,7 +100,8 @@ def check_input(subject: Input, whole: Reading, mode: str | None) -> CheckFindin
         for document, of_object in zip(subject.documents, by_object, strict=True)
     ]
     for document in subject.patched:
-        of_patches = [with_taint_finding(decision, state) for decision in decisions_of_patches(document, state)]
+        decisions = decide_object(document.placed, state).decisions
+        of_patches = [with_taint_finding(decision, state) for decision in decisions_of_patches(document, decisions)]
         decided.append(of_patches)
         [of_object] = add_webhook_findings([document.object], [of_patches], [[]])
         located_findings = locate(document, of_object)

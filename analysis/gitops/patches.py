@@ -6,6 +6,7 @@ names of items. Without the object (a chart makes it, or it is in another reposi
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -77,10 +78,8 @@ def patches_of(document: Document, tree: Tree) -> Iterator[Patch]:
     for pointer, entry in entries:
         name = next((name for name in ("patch", "path") if name in mapping(entry)), "")
         written = mapping(entry)[name] if name else entry
-        is_text, is_file = (
-            isinstance(written, str),
-            isinstance(written, str) and name != "patch" and "\n" not in written,
-        )
+        is_text = isinstance(written, str)
+        is_file = is_text and name != "patch" and "\n" not in written
         inline = (document, f"{pointer}/{name}" if name else pointer, value_of(written) if is_text else written)
         for text_, at, content in tree.patch_files(document, written) if is_file else [inline]:
             yield Patch(text_, at, content, inside(entry, "target") or _own_target(content))
@@ -99,34 +98,33 @@ def _matches(value: str, pattern: str) -> bool:
 
 def patched(documents: Sequence[Document], tree: Tree, budget: Budget) -> Iterator[Patched]:
     """Yield each object that patches change, once for each sequence of patches that a build applies to it."""
-    patches = {number: of_one for number, document in enumerate(documents) if (of_one := [*patches_of(document, tree)])}
-    scopes = {number: tree.scope_of(number) for number in patches}
+    scopes = {number: tree.scope_of(number) for number in tree.patches}
 
     def level(number: int) -> tuple[int, bool, bool]:
         document = documents[number]
         return len(scopes[number]), document.object.get("kind") != "Component", not is_kustomization(document)
 
-    order = sorted(patches, key=level)
+    order = sorted(tree.patches, key=level)
     targets = {
         number: [other for other in scope if not is_kustomization(documents[other])] for number, scope in scopes.items()
     }
-    selected: dict[int, list[int]] = {}
+    selected: defaultdict[int, list[tuple[int, Patch]]] = defaultdict(list)  # with the numbers of their kustomizations
     alone: list[tuple[int, Patch]] = []
     for number in order:
-        for patch in patches[number]:
+        for patch in tree.patches[number]:
             budget.charge(5 * len(targets[number]))
             of_patch = [other for other in targets[number] if patch.selects(documents[other].object)]
             for other in of_patch:
-                if number not in selected.setdefault(other, []):
-                    selected[other].append(number)
+                selected[other].append((number, patch))
             if not of_patch:
                 alone.append((number, patch))
     builds = [*tree.builds]
-    for number, of_number in selected.items():
-        sequences = dict.fromkeys(tuple(filter(build.__contains__, of_number)) for build in builds if number in build)
+    for number, chosen in selected.items():
+        makers = dict.fromkeys(maker for maker, _ in chosen)
+        sequences = dict.fromkeys(tuple(filter(build.__contains__, makers)) for build in builds if number in build)
         for by in filter(None, sequences):
-            budget.charge(5 * sum(len(patches[other]) for other in by))
-            of_object = [patch for other in by for patch in patches[other] if patch.selects(documents[number].object)]
+            budget.charge(len(chosen))
+            of_object = [patch for maker, patch in chosen if maker in by]
             document = replace(
                 _applied(documents[number], of_object, budget),
                 namespace=tree.namespace_of(by[-1]) or tree.namespace_of(number),

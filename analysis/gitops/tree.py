@@ -19,11 +19,11 @@ from dra.raw import inside, strings, text
 from webhook.translate import group_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from typing import Any
 
-    from analysis.gitops.patches import Patched
+    from analysis.gitops.patches import Patch, Patched
     from analysis.gitops.sources import Source
     from cluster.manifests import Document, InputProblem
     from dra.raw import Object
@@ -87,8 +87,8 @@ class Tree:
         self._has_more_patches = False
         self._others = {absolute(other.file): other for other in others}
         self._patches: defaultdict[tuple[tuple[str, str], str], list[Object]] = defaultdict(list)
-        for kustomization in self._kustomizations.values() if self._builders else ():
-            for patch in patches_of(kustomization, self):
+        for position in self._positions.values() if self._builders else ():
+            for patch in self.patches.get(position, ()):
                 if isinstance(patch.content, dict):
                     self._patches[group_kind(patch.content), _name(patch.content)].append(patch.content)
         self._visit_all()
@@ -167,6 +167,12 @@ class Tree:
         return bool(self._kustomizations or self._builders) or any(
             group_kind(document.object) == RELEASE or "kind" not in document.object for document in self._documents
         )
+
+    @cached_property
+    def patches(self) -> Mapping[int, Sequence[Patch]]:
+        """The patches of each kustomization, and of each object of Flux or Argo CD, by the number of its document."""
+        patches = {number: [*patches_of(document, self)] for number, document in enumerate(self._documents)}
+        return {number: of_document for number, of_document in patches.items() if of_document}
 
     @cached_property
     def patched(self) -> tuple[Patched, ...]:
